@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import secrets
+from dataclasses import replace
 from pathlib import Path
 
 from harness.cli import INCONCLUSIVE, USAGE, VERDICT_CODES, give_up
@@ -15,7 +17,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "target",
         metavar="ENGINE|URL",
-        help="mlx_lm.server, which is started here, or an address such as http://127.0.0.1:8000/v1",
+        help="mlx_lm.server or transformers, started here, or an address: http://127.0.0.1:8000/v1",
     )
     parser.add_argument(
         "--model",
@@ -57,6 +59,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="for all rows; those that are not begun by then are not asked (default: 300)",
     )
+    parser.add_argument(
+        "--against",
+        metavar="OLD_URL",
+        help="ask this older server the same rows first, and name the rows that changed",
+    )
     parser.add_argument("--seed", type=int, metavar="N", help="of the words in prompts")
     kept_and_signed(parser)
 
@@ -83,10 +90,19 @@ def main(options: argparse.Namespace) -> int:
         return give_up("conformance", lacks, USAGE)
     from harness.conformance.engine import EngineError
     from harness.conformance.report import first_screen
-    from harness.conformance.run import ConformanceError, ConformanceSettings, conform, demand_known
+    from harness.conformance.run import (
+        ConformanceError,
+        ConformanceSettings,
+        conform,
+        demand_known,
+        older,
+    )
     from harness.engines.models import ModelError
     from harness.record.results import ResultsError
     from harness.report.terminal import render_terminal
+
+    def account(line: str) -> None:
+        print(f"  {line}", flush=True)
 
     try:
         settings = ConformanceSettings(
@@ -102,10 +118,22 @@ def main(options: argparse.Namespace) -> int:
             within=options.within,
             seed=options.seed,
         )
+        before = None
+        if options.against is not None:
+            # Both are asked with the same words.
+            seed = secrets.randbelow(2**31) if options.seed is None else options.seed
+            settings = replace(settings, seed=seed)
+            before = replace(settings, target=options.against)
+            demand_known(before)
         # Before a key is made for what cannot be asked.
         demand_known(settings)
         signer = sign_with(options)
-        finished = conform(settings, signer, lambda line: print(f"  {line}", flush=True))
+        if before is not None:
+            print(f"  {before.target}, the older server:", flush=True)
+            asked = conform(before, signer, account)
+            print(f"  report: {os.path.relpath(asked.folder / 'report.md')}", flush=True)
+            settings = replace(settings, against=older(asked.record))
+        finished = conform(settings, signer, account)
     except (ConformanceError, KeyProblem, SshsigError, ModelError) as error:
         return give_up("conformance", error, USAGE)
     except (EngineError, ResultsError) as error:

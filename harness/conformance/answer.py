@@ -30,12 +30,21 @@ class TokenLogprob:
 
 
 @dataclass
+class ToolCall:
+    """A call of a tool that the model makes: its name, and its arguments as they are written."""
+
+    name: str = ""
+    arguments: str = ""
+
+
+@dataclass
 class Choice:
     """One continuation. `logprobs` is None where the server gave none."""
 
     text: str = ""
     finish: str | None = None
     logprobs: list[TokenLogprob] | None = None
+    tools: list[ToolCall] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -92,6 +101,11 @@ class Answer:
         """Log probabilities of the first choice."""
         return self.choices[0].logprobs if 0 in self.choices else None
 
+    @property
+    def tools(self) -> list[ToolCall]:
+        """Calls of tools in the first choice."""
+        return self.choices[0].tools if 0 in self.choices else []
+
     def wrong(self, what: str) -> None:
         """Note a problem; of thousands the first few."""
         if len(self.problems) < PROBLEMS_KEPT:
@@ -126,7 +140,10 @@ def spelled(exchange: HTTPExchange) -> str:
     answer = read(exchange)
     tokens = [token.token for choice in answer.choices.values() for token in choice.logprobs or ()]
     texts = [choice.text for choice in answer.choices.values()]
-    return "\n".join([answer.error, *answer.problems, *texts, "".join(tokens)])
+    calls = [
+        call.name + call.arguments for choice in answer.choices.values() for call in choice.tools
+    ]
+    return "\n".join([answer.error, *answer.problems, *texts, *calls, "".join(tokens)])
 
 
 def events(body: bytes) -> tuple[list[str], list[str]]:
@@ -272,6 +289,8 @@ def _take(
     answer: Answer, known: Choice, choice: Mapping[str, Any], is_chat: bool, *, streamed: bool
 ) -> None:
     known.text += _text_of(answer, choice, is_chat, streamed=streamed)
+    if is_chat:
+        _take_tools(answer, known, choice, streamed=streamed)
     finish = choice.get("finish_reason")
     if finish is not None:
         if finish not in FINISHES:
@@ -287,6 +306,28 @@ def _take(
             answer.wrong("logprobs are not as in OpenAI's schema")
             return
         known.logprobs = [*(known.logprobs or ()), *tokens]
+
+
+def _take_tools(
+    answer: Answer, known: Choice, choice: Mapping[str, Any], *, streamed: bool
+) -> None:
+    """Add the calls of tools of a message, or what an event adds to them."""
+    inner = choice.get("delta" if streamed else "message")
+    listed = inner.get("tool_calls") if isinstance(inner, dict) else None
+    if listed is None:
+        return
+    try:
+        for place, call in enumerate(listed):
+            number = call["index"] if streamed else place
+            function = call["function"]
+            # A call begins with its id, which its result has to state. Calls are counted on.
+            if number == len(known.tools):
+                _word(call["id"])
+                known.tools.append(ToolCall())
+            known.tools[number].name += _word(function.get("name") or "")
+            known.tools[number].arguments += _word(function.get("arguments") or "")
+    except (KeyError, IndexError, TypeError, AttributeError):
+        answer.wrong("tool_calls are not as in OpenAI's schema")
 
 
 def _number(value: object) -> float:

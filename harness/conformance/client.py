@@ -91,6 +91,8 @@ class Client:
         """Send one request and take what comes."""
         import httpx2
 
+        if request.after_ms:
+            time.sleep(request.after_ms / 1000)
         begun = time.monotonic()
         chunks: list[tuple[int, bytes]] = []
         answer: list[httpx2.Response] = []

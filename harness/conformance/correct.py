@@ -12,12 +12,15 @@ import hashlib
 import json
 import secrets
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from math import exp, log
 from typing import Any
+
+from harness.conformance.structured import RefusedRequest, StructuredAnswer, structured_answer
 
 MODEL = "rankproof-correct"
 ALPHABET = "abcdefghijklmnopqrstuvwxyz      .,éß世界🙂"
@@ -27,10 +30,11 @@ MOST_BODY = 2**20
 MOST_TOKENS = 4096
 MOST_CHOICES = 8
 MOST_STOPS = 4
-
-
-class RefusedRequest(Exception):
-    """What a client asked for that is not served; the message is the answer."""
+MOST_PROMPTS = 16
+BEGINS = "assistant: "
+LONG = 200
+PACE = 0.002
+"""Seconds for a piece of an answer of at least LONG tokens: a model takes its time as well."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,7 @@ class ParsedRequest:
     """A request that is served, with all its values checked."""
 
     is_chat: bool
-    prompt: bytes
+    prompts: list[bytes]
     max_tokens: int
     temperature: float
     seed: int | None
@@ -98,6 +102,39 @@ class ParsedRequest:
     usage: bool
     logprobs: int | None
     echo: bool
+    structured: StructuredAnswer | None
+
+    @property
+    def choices(self) -> int:
+        """How many continuations are asked for, of all prompts."""
+        return len(self.prompts) * self.n
+
+    def echoed(self, index: int) -> str:
+        """Return the prompt of a choice."""
+        return self.prompts[index // self.n].decode(errors="replace")
+
+    def message(self, text: str) -> dict[str, Any]:
+        """Return what the assistant says in a whole answer: a text, or a call of a tool."""
+        if self.structured is None or not self.structured.tool:
+            return {"role": "assistant", "content": text}
+        call = {"id": "call-1", "type": "function"}
+        function = {"name": self.structured.tool, "arguments": text}
+        return {"role": "assistant", "content": None, "tool_calls": [call | {"function": function}]}
+
+    def delta(self, text: str, *, is_first: bool) -> dict[str, Any]:
+        """Return what one event of a stream adds to it."""
+        if self.structured is None or not self.structured.tool:
+            return {"role": "assistant", "content": text}
+        call: dict[str, Any] = {"index": 0, "function": {"arguments": text}}
+        if is_first:
+            call |= {"id": "call-1", "type": "function"}
+            call["function"]["name"] = self.structured.tool
+        return {"role": "assistant", "tool_calls": [call]}
+
+    def reason(self, finish: str | None) -> str | None:
+        """Return why a choice ended."""
+        is_tool = self.structured is not None and bool(self.structured.tool)
+        return "tool_calls" if is_tool and finish == "stop" else finish
 
 
 def _value(fields: Mapping[str, Any], name: str, kinds: tuple[type, ...], default: Any) -> Any:
@@ -123,21 +160,16 @@ def _asked(body: bytes, *, is_chat: bool) -> ParsedRequest:
         raise RefusedRequest(
             f"there is no model {str(fields.get('model'))[:80]!r}; there is {MODEL}"
         )
+    prompts = _prompts(fields, is_chat=is_chat)
+    logprobs = _value(fields, "logprobs", (bool,) if is_chat else (int,), None)
     if is_chat:
-        prompt = _chat_prompt(fields.get("messages"))
-        wanted = _value(fields, "logprobs", (bool,), False)
-        logprobs = _value(fields, "top_logprobs", (int,), 0) if wanted else None
-    else:
-        prompt = _value(fields, "prompt", (str,), "")
-        logprobs = _value(fields, "logprobs", (int,), None)
-    if not prompt:
-        raise RefusedRequest("prompt is empty")
+        logprobs = _value(fields, "top_logprobs", (int,), 0) if logprobs else None
     stop = _value(fields, "stop", (str, list), [])
     stops = [stop] if isinstance(stop, str) else stop
     options = _value(fields, "stream_options", (dict,), {})
     asked = ParsedRequest(
         is_chat=is_chat,
-        prompt=prompt.encode("utf-8", "surrogatepass"),
+        prompts=[prompt.encode("utf-8", "surrogatepass") for prompt in prompts],
         max_tokens=_value(fields, "max_tokens", (int,), 16),
         temperature=float(_value(fields, "temperature", (int, float), 1.0)),
         seed=_value(fields, "seed", (int,), None),
@@ -147,20 +179,43 @@ def _asked(body: bytes, *, is_chat: bool) -> ParsedRequest:
         usage=bool(options.get("include_usage")),
         logprobs=logprobs,
         echo=_value(fields, "echo", (bool,), False) and not is_chat,
+        structured=structured_answer(fields, prompts[0], is_chat=is_chat),
     )
+    _demand_served(asked)
+    return asked
+
+
+def _demand_served(asked: ParsedRequest) -> None:
+    """Refuse values that are out of bounds. Raises RefusedRequest."""
     if not 1 <= asked.max_tokens <= MOST_TOKENS:
         raise RefusedRequest(f"max_tokens must be 1 to {MOST_TOKENS}")
     if not 0 <= asked.temperature <= 2:
         raise RefusedRequest("temperature must be 0 to 2")
     if not 1 <= asked.n <= MOST_CHOICES:
         raise RefusedRequest(f"n must be 1 to {MOST_CHOICES}")
-    if len(stops) > MOST_STOPS or not all(asked.stops):
+    if len(asked.stops) > MOST_STOPS or not all(asked.stops):
         raise RefusedRequest(f"stop must be at most {MOST_STOPS} texts that are not empty")
     if asked.logprobs is not None and not 0 <= asked.logprobs <= CANDIDATES:
         raise RefusedRequest(f"logprobs must be 0 to {CANDIDATES}")
     if asked.echo and asked.logprobs is not None:
         raise RefusedRequest("echo with logprobs is not served")
-    return asked
+    if asked.structured is not None and (asked.n > 1 or asked.logprobs is not None or asked.stops):
+        raise RefusedRequest("n, stop and logprobs are not served with tools or response_format")
+
+
+def _prompts(fields: Mapping[str, Any], *, is_chat: bool) -> list[str]:
+    """Return the texts that a request wants continued. Raises RefusedRequest."""
+    if is_chat:
+        return [_chat_prompt(fields.get("messages"))]
+    given = _value(fields, "prompt", (str, list), "")
+    prompts = [given] if isinstance(given, str) else given
+    if not all(isinstance(prompt, str) for prompt in prompts):
+        raise RefusedRequest("each prompt must be a text")
+    if not prompts or not all(prompts):
+        raise RefusedRequest("prompt is empty")
+    if len(prompts) > MOST_PROMPTS:
+        raise RefusedRequest(f"there must be at most {MOST_PROMPTS} prompts")
+    return prompts
 
 
 def _chat_prompt(messages: Any) -> str:
@@ -170,8 +225,18 @@ def _chat_prompt(messages: Any) -> str:
     for message in messages:
         if not isinstance(message, dict) or not isinstance(message.get("content"), str):
             raise RefusedRequest("each message must have a role and a text as content")
-        lines.append(f"{message.get('role')}: {message['content']}\n")
-    return "".join([*lines, "assistant: "])
+        lines.append(chat_line(str(message.get("role")), message["content"]))
+    return "".join([*lines, BEGINS])
+
+
+def chat_line(role: str, content: str) -> str:
+    """Return one message as the model sees it: this and what follows is our chat template."""
+    return f"{role}: {content}\n"
+
+
+def chat_prompt(content: str) -> str:
+    """Return a chat of one message as the model sees it."""
+    return chat_line("user", content) + BEGINS
 
 
 @dataclass
@@ -189,8 +254,13 @@ def _pieces(asked: ParsedRequest, index: int) -> Iterator[TextPiece]:
     out = b""
     told = 0
     waiting: list[DrawnToken] = []
-    made = tokens(asked.prompt, temperature=asked.temperature, seed=seed)
+    prompt = asked.prompts[index // asked.n]
+    made = tokens(prompt, temperature=asked.temperature, seed=seed)
+    if asked.structured is not None:
+        made = (DrawnToken(byte, 0.0, ()) for byte in asked.structured.text.encode())
     for count, token in enumerate(made, start=1):
+        if asked.max_tokens >= LONG:
+            time.sleep(PACE)
         out += bytes([token.byte])
         waiting.append(token)
         places = [place for place in (out.find(stop) for stop in asked.stops) if place >= 0]
@@ -205,6 +275,7 @@ def _pieces(asked: ParsedRequest, index: int) -> Iterator[TextPiece]:
             yield TextPiece(out[told:ready].decode(), waiting)
             told = ready
             waiting = []
+    yield TextPiece(out[told:].decode(), waiting, "stop")
 
 
 def _decided(out: bytes, stops: list[bytes]) -> int:
@@ -274,14 +345,14 @@ class CorrectHandler(BaseHTTPRequestHandler):
         kind = "text_completion"
         if asked.is_chat:
             kind = "chat.completion.chunk" if streamed else "chat.completion"
-        word = hashlib.sha256(asked.prompt).hexdigest()[:12]
+        word = hashlib.sha256(b"".join(asked.prompts)).hexdigest()[:12]
         return {"id": f"cmpl-{word}", "object": kind, "created": 0, "model": MODEL}
 
     def _whole(self, asked: ParsedRequest) -> None:
         choices = []
         completion = 0
-        for index in range(asked.n):
-            text = asked.prompt.decode(errors="replace") if asked.echo else ""
+        for index in range(asked.choices):
+            text = asked.echoed(index) if asked.echo else ""
             drawn: list[DrawnToken] = []
             finish = None
             for piece in _pieces(asked, index):
@@ -289,17 +360,13 @@ class CorrectHandler(BaseHTTPRequestHandler):
                 drawn += piece.drawn
                 finish = piece.finish
             completion += len(drawn)
-            said = (
-                {"message": {"role": "assistant", "content": text}}
-                if asked.is_chat
-                else {"text": text}
-            )
+            said = {"message": asked.message(text)} if asked.is_chat else {"text": text}
             choices.append(
                 {
                     "index": index,
                     **said,
                     "logprobs": _logprobs(asked, drawn),
-                    "finish_reason": finish,
+                    "finish_reason": asked.reason(finish),
                 }
             )
         usage = _usage(asked, completion)
@@ -312,16 +379,16 @@ class CorrectHandler(BaseHTTPRequestHandler):
         self.end_headers()
         head = self._head(asked, streamed=True)
         completion = 0
-        for index in range(asked.n):
+        for index in range(asked.choices):
             if asked.echo:
-                echoed = {"index": index, "text": asked.prompt.decode(errors="replace")}
+                echoed = {"index": index, "text": asked.echoed(index)}
                 self._event(
                     {**head, "choices": [{**echoed, "logprobs": None, "finish_reason": None}]}
                 )
-            for piece in _pieces(asked, index):
+            for number, piece in enumerate(_pieces(asked, index)):
                 completion += len(piece.drawn)
                 said = (
-                    {"delta": {"role": "assistant", "content": piece.text}}
+                    {"delta": asked.delta(piece.text, is_first=not number)}
                     if asked.is_chat
                     else {"text": piece.text}
                 )
@@ -329,7 +396,7 @@ class CorrectHandler(BaseHTTPRequestHandler):
                     "index": index,
                     **said,
                     "logprobs": _logprobs(asked, piece.drawn),
-                    "finish_reason": piece.finish,
+                    "finish_reason": asked.reason(piece.finish),
                 }
                 self._event({**head, "choices": [choice]})
         if asked.usage:
@@ -359,7 +426,7 @@ class CorrectHandler(BaseHTTPRequestHandler):
 
 
 def _usage(asked: ParsedRequest, completion: int) -> dict[str, int]:
-    prompt = len(asked.prompt)
+    prompt = sum(map(len, asked.prompts))
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -107,6 +108,59 @@ def unsteady() -> Callable[[bytes], bytes]:
     return in_whole(change)
 
 
+def leftover() -> ProxyDefect:
+    """Return the defect of a proxy that mixes the end of an answer into the next."""
+    before = ""
+
+    def change(value: Any) -> None:
+        nonlocal before
+        choice = value["choices"][0]
+        inner, name = (choice["message"], "content") if "message" in choice else (choice, "text")
+        text = inner[name] or ""
+        if before and text != before:
+            inner[name] = text + before[-3:]
+        before = text
+
+    return ProxyDefect(does="", whole=in_whole(change))
+
+
+def prefix_only(remembered: int) -> Callable[[], ProxyDefect]:
+    """Return what makes a proxy that answers the beginning of a prompt, where it was asked before.
+
+    Args:
+        remembered: how many prompts it keeps.
+    """
+
+    def fresh() -> ProxyDefect:
+        prompts: deque[str] = deque(maxlen=remembered)
+
+        def change(fields: Fields) -> Fields:
+            prompt = fields.get("prompt")
+            if not isinstance(prompt, str):
+                return fields
+            known = [one for one in prompts if prompt.startswith(one) and prompt != one]
+            prompts.append(prompt)
+            return fields | {"prompt": max(known, key=len)} if known else fields
+
+        return ProxyDefect(does="", ask=change)
+
+    return fresh
+
+
+def in_chats(change: Callable[[Fields], Fields]) -> Callable[[Fields], Fields]:
+    """Change the requests of chats alone."""
+    return lambda fields: change(fields) if "messages" in fields else fields
+
+
+def _first_prompt(fields: Fields) -> Fields:
+    prompt = fields.get("prompt")
+    return fields | {"prompt": prompt[0]} if isinstance(prompt, list) else fields
+
+
+def _hot(fields: Fields) -> Fields:
+    return fields | {"temperature": 1.5}
+
+
 HALF = ProxyDefect(
     does="answers 200 with half of the answer", whole=lambda body: body[: len(body) // 2]
 )
@@ -132,3 +186,34 @@ SWAPS = ProxyDefect(does="swaps the answers of two clients", swaps=True)
 BREAKS = ProxyDefect(does="answers nothing after a bad request", breaks_after="refusal")
 LEFT_BROKEN = ProxyDefect(does="answers nothing after a client left", breaks_after="leaving")
 DEAF = ProxyDefect(does="goes on generating after the client left", hides_leaving=True)
+LEFTOVER = ProxyDefect(
+    does="puts the end of the answer before behind each answer that differs from it",
+    fresh=leftover,
+)
+PREFIX_ONLY = ProxyDefect(
+    does="answers the beginning of a prompt alone where that was asked before",
+    fresh=prefix_only(64),
+)
+PREFIX_AT_ONCE = ProxyDefect(
+    does="answers the beginning of a prompt alone where that was asked just before",
+    fresh=prefix_only(1),
+)
+CROWDED = ProxyDefect(
+    does="takes the parameters out of requests that are there at the same time",
+    crowded=removes("stop", "n", "logprobs", "seed", "max_tokens"),
+)
+FIRST_PROMPT = ProxyDefect(does="answers the first of several prompts alone", ask=_first_prompt)
+ONE_AT_A_TIME = ProxyDefect(does="forwards one request at a time", serial=True)
+HOT = ProxyDefect(does="asks for temperature 1.5 whatever the client asks for", ask=_hot)
+NO_CHAT_STOP = ProxyDefect(does="takes `stop` out of chats", ask=in_chats(removes("stop")))
+NO_CHAT_N = ProxyDefect(does="takes `n` out of chats", ask=in_chats(removes("n")))
+NO_CHAT_SEED = ProxyDefect(does="takes `seed` out of chats", ask=in_chats(removes("seed")))
+MORE_CHAT_TOKENS = ProxyDefect(
+    does="asks for 3 tokens more than the client in chats", ask=in_chats(_more_tokens)
+)
+NO_FORMAT = ProxyDefect(
+    does="takes `response_format` out of the request", ask=removes("response_format")
+)
+NO_TOOLS = ProxyDefect(
+    does="takes `tools` and `tool_choice` out of the request", ask=removes("tools", "tool_choice")
+)

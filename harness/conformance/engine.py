@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import importlib.util
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,6 +54,8 @@ class ServedEngine:
 
     Attributes:
         library: what is imported; the extra that brings it is named where it is missing.
+        serving: what the library's own server needs beside it.
+        remedy: how to install that.
         arguments: of the interpreter, with {model} and {port}.
         distributions: whose versions the report states.
         health: path that answers 200 when it is ready.
@@ -62,6 +65,8 @@ class ServedEngine:
     arguments: tuple[str, ...]
     distributions: tuple[str, ...]
     health: str = "/health"
+    serving: tuple[str, ...] = ()
+    remedy: str = ""
 
 
 ENGINES: Final = {
@@ -79,6 +84,25 @@ ENGINES: Final = {
             "{port}",
         ),
         distributions=("mlx-lm", "mlx"),
+    ),
+    "transformers": ServedEngine(
+        library="transformers",
+        # The script `transformers` is not there in every environment that has the library.
+        arguments=(
+            "-m",
+            "transformers.cli.transformers",
+            "serve",
+            "{model}",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            "{port}",
+            "--device",
+            "cpu",
+        ),
+        distributions=("transformers", "torch"),
+        serving=("torch", "fastapi", "uvicorn", "openai"),
+        remedy="pip install 'transformers[serving]'",
     ),
 }
 MODEL: Final = "llama"
@@ -134,7 +158,7 @@ class EngineProcess:
                 stderr=subprocess.STDOUT,
             )
         begun = time.monotonic()
-        while not self._is_healthy():
+        while self._health() != 200:
             if (code := self._child.poll()) is not None:
                 raise EngineError(
                     f"{self.name} ended before it was ready ({ended(code)}): {self._last_line()}"
@@ -150,27 +174,29 @@ class EngineProcess:
         """Start it again where it ended, says that it is not healthy, or was seen to be harmed."""
         assert self._child is not None
         code = self._child.poll()
-        is_healthy = code is None and self._is_healthy()
+        status = self._health() if code is None else None
+        is_healthy = status == 200
         if is_healthy and not is_harmed:
             return
         why = "it ran on, and said that it was healthy" if is_healthy else "it ran on, not healthy"
-        if not is_healthy and code is None:
+        if status is None and code is None:
             # A process that ends closes its sockets before its parent can read its exit code.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 code = self._child.wait(timeout=ENDS_WITHIN)
         if code is not None:
             why = ended(code)
         self.exits.append((during, f"{why}: {self._last_line()}"))
-        self.stop()
+        # It has shown what it is: nothing is gained by asking it to end in order.
+        self.stop((signal.SIGKILL,))
         self.start()
 
-    def stop(self) -> None:
-        """End it with all its processes."""
+    def stop(self, numbers: Sequence[int] = (signal.SIGTERM, signal.SIGKILL)) -> None:
+        """End it with all its processes, by one signal after the other."""
         child = self._child
         if child is None:
             return
         left = self._processes()
-        for number in (signal.SIGTERM, signal.SIGKILL):
+        for number in numbers:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, number)
             _, left = psutil.wait_procs(left, timeout=ENDS_WITHIN)
@@ -210,9 +236,10 @@ class EngineProcess:
         except psutil.Error:
             return []
 
-    def _is_healthy(self) -> bool:
+    def _health(self) -> int | None:
+        """Return the status that its path of health answers; None without an answer."""
         request = HTTPRequest(label="health", method="GET", path=self.engine.health)
-        return Client(self.base, timeout=HEALTH_TIMEOUT).send(request).status == 200
+        return Client(self.base, timeout=HEALTH_TIMEOUT).send(request).status
 
     def _last_line(self) -> str:
         lines = self.log().decode(errors="replace").strip().splitlines()
@@ -249,6 +276,10 @@ def running(name: str, room: Path, account: Callable[[str], None]) -> Iterator[E
     engine = ENGINES[name]
     if lacks := missing(engine.library):
         raise EngineError(f"{name}: {lacks}")
+    if absent := [one for one in engine.serving if importlib.util.find_spec(one) is None]:
+        raise EngineError(
+            f"{name}: its server needs {', '.join(absent)}, not installed: {engine.remedy}"
+        )
     (room / MODEL).symlink_to(cached(MODEL), target_is_directory=True)
     with PortLease() as lease:
         process = EngineProcess(name, engine, room, lease.take(1)[0], account)

@@ -71,6 +71,7 @@ class HTTPRequest(Model):
         label: what the row calls it.
         body: packed.
         fill: bytes that take the place of FILL in the body; 0 where it has none.
+        after_ms: milliseconds to wait before it is sent, beside others that are not told to.
         leave_after: chunks after which we close the connection; None: never.
         leave_after_ms: milliseconds after the first chunk, likewise.
     """
@@ -80,6 +81,7 @@ class HTTPRequest(Model):
     path: str
     body: str = ""
     fill: Annotated[int, Field(ge=0, le=2**24)] = 0
+    after_ms: Annotated[int, Field(ge=0, le=10_000)] = 0
     leave_after: Annotated[int, Field(ge=1)] | None = None
     leave_after_ms: Annotated[int, Field(ge=1)] | None = None
 

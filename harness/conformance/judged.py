@@ -49,4 +49,6 @@ class Conformance(Series[ConformanceFacts, ConformanceRecord]):
 
     def on_trust(self, facts: ConformanceFacts) -> str:
         """Say what nobody can work out again."""
-        return "the tokenizer's counts are on trust" if facts.tokens is not None else ""
+        parts = ["the tokenizer's counts"] if facts.tokens is not None else []
+        parts += ["the words of the older server"] if facts.against is not None else []
+        return f"{' and '.join(parts)} are on trust" if parts else ""

@@ -28,6 +28,7 @@ PASSED_BACK = ("content-type", "content-encoding", "location")
 LARGEST_BODY = 2**26
 LINE_LIMIT = 2**20
 SWAP_WITHIN = 1.0
+CROWD_WITHIN = 0.15
 HELD_OPEN = 3600.0
 
 
@@ -40,21 +41,27 @@ class ProxyDefect:
         ask: changes the body of a request.
         whole: changes the body of an answer that is not streamed.
         stream: changes the events of a stream, each without its blank line.
+        crowded: changes the body of a request that is there at the same time as another.
+        serial: forwards one request at a time.
         swaps: gives the answers of two requests that are there at the same time to each other.
         hides_leaving: goes on reading from the server although the client left.
         breaks_after: answers nothing any more after a request that the server refused, or after a
             client left.
         holds_open: does not end a stream after its last event.
+        fresh: makes the defect of one proxy, where it remembers what passed through.
     """
 
     does: str
     ask: Callable[[Fields], Fields] | None = None
     whole: Callable[[bytes], bytes] | None = None
     stream: Callable[[Iterator[bytes]], Iterator[bytes]] | None = None
+    crowded: Callable[[Fields], Fields] | None = None
+    serial: bool = False
     swaps: bool = False
     hides_leaving: bool = False
     breaks_after: Literal["", "refusal", "leaving"] = ""
     holds_open: bool = False
+    fresh: Callable[[], ProxyDefect] | None = None
 
 
 PASS_THROUGH = ProxyDefect(does="passes everything through")
@@ -87,6 +94,27 @@ class Swap:
             return self._given.pop(id(body))
 
 
+class Crowd:
+    """Tells a request that is alone from one that is there at the same time as another."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._inside = 0
+
+    @contextmanager
+    def joined(self) -> Iterator[bool]:
+        """Be there as long as this lasts; gives whether another request is there too."""
+        with self._changed:
+            self._inside += 1
+            self._changed.notify_all()
+            is_crowded = self._changed.wait_for(lambda: self._inside > 1, CROWD_WITHIN)
+        try:
+            yield is_crowded
+        finally:
+            with self._changed:
+                self._inside -= 1
+
+
 class ProxyHandler(BaseHTTPRequestHandler):
     """Forwards each request on a connection of its own."""
 
@@ -95,13 +123,16 @@ class ProxyHandler(BaseHTTPRequestHandler):
     defect: ClassVar[ProxyDefect]
     timeout_s: ClassVar[float]
     swap: ClassVar[Swap]
+    crowd: ClassVar[Crowd]
+    turn: ClassVar[threading.Lock]
     broken: ClassVar[threading.Event]
 
     def log_message(self, *_: Any) -> None:
         """Keep silent."""
 
     def do_GET(self) -> None:
-        self._forward(b"")
+        with self.turn if self.defect.serial else contextlib.nullcontext():
+            self._forward(b"")
 
     def do_POST(self) -> None:
         length = self.headers.get("content-length", "0")
@@ -110,11 +141,13 @@ class ProxyHandler(BaseHTTPRequestHandler):
             return
         body = self.rfile.read(int(length))
         if self.defect.ask is not None:
-            with contextlib.suppress(ValueError):
-                fields = json.loads(body)
-                if isinstance(fields, dict):
-                    body = json.dumps(self.defect.ask(fields)).encode()
-        self._forward(body)
+            body = _changed_body(body, self.defect.ask)
+        if self.defect.crowded is not None:
+            with self.crowd.joined() as is_crowded:
+                self._forward(_changed_body(body, self.defect.crowded) if is_crowded else body)
+            return
+        with self.turn if self.defect.serial else contextlib.nullcontext():
+            self._forward(body)
 
     def _forward(self, body: bytes) -> None:
         self.close_connection = True
@@ -228,6 +261,15 @@ class ProxyHandler(BaseHTTPRequestHandler):
             self.connection.shutdown(socket.SHUT_RDWR)
 
 
+def _changed_body(body: bytes, change: Callable[[Fields], Fields]) -> bytes:
+    """Change the body of a request; what is not an object of JSON stays as it is."""
+    with contextlib.suppress(ValueError):
+        fields = json.loads(body)
+        if isinstance(fields, dict):
+            return json.dumps(change(fields)).encode()
+    return body
+
+
 def _parts(response: http.client.HTTPResponse) -> Iterator[bytes]:
     """What arrives, as it arrives."""
     while data := response.read1(2**16):
@@ -256,11 +298,15 @@ def proxied(
     base: str, defect: ProxyDefect = PASS_THROUGH, *, timeout: float = 60.0
 ) -> Iterator[str]:
     """Serve a proxy in front of a server as long as this lasts; gives its address."""
+    if defect.fresh is not None:
+        defect = defect.fresh()
     state = {
         "upstream": base,
         "defect": defect,
         "timeout_s": timeout,
         "swap": Swap(),
+        "crowd": Crowd(),
+        "turn": threading.Lock(),
         "broken": threading.Event(),
     }
     with serving(type("BoundProxyHandler", (ProxyHandler,), state)) as address:

@@ -7,12 +7,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal, get_args
 
 from harness.conformance.answer import read as read_answer
+from harness.conformance.correct import MODEL as CORRECT
+from harness.conformance.correct import chat_prompt
 from harness.conformance.exchange import HTTPExchange, HTTPRequest, read_lines, unpack
 from harness.conformance.rows import ROWS
-from harness.conformance.rows.row import TEXTUAL, ConformanceRow, RowFinding, Setting, Word, drive
+from harness.conformance.rows.row import (
+    LATER,
+    TEXTUAL,
+    ConformanceRow,
+    RowFinding,
+    Setting,
+    Word,
+    drive,
+)
 from harness.forms.model import Model
 from harness.forms.strict_json import strict_json
 from harness.record.facts import EnvironmentFacts
@@ -24,9 +34,9 @@ LOG: Final = "evidence/engine.log"
 REPETITIONS: Final = 3
 FORMAT: Final = 1
 CURLS_SHOWN: Final = 2
-CORRECT: Final = "rankproof-correct"
 
 Where = Literal["bare", "proxy", "defect", "own", "own-proxy", "own-defect"]
+WHERES: Final[tuple[Where, ...]] = get_args(Where)
 Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE"]
 ON_SERVER: Final[tuple[Where, Where, Where]] = ("bare", "proxy", "defect")
 ON_OWN: Final[tuple[Where, Where, Where]] = ("own", "own-proxy", "own-defect")
@@ -68,6 +78,22 @@ class ServerFacts(Model):
     authorized: bool
 
 
+class AgainstFacts(Model):
+    """An older server that was asked the same rows, as its own report says.
+
+    Attributes:
+        id: of its report.
+        record: sha256 of the record of that report.
+        server: its address, or its engine.
+        words: of every row there; taken on trust here.
+    """
+
+    id: str
+    record: str
+    server: str
+    words: dict[str, Word]
+
+
 class ConformanceFacts(SeriesFacts):
     """What was asked of which server.
 
@@ -75,26 +101,30 @@ class ConformanceFacts(SeriesFacts):
         seed: of the words in prompts.
         samples: whether the model is known to have several likely next tokens.
         tokens: what the tokenizer makes of two prompts; taken on trust.
+        chats: what it makes of them as chats of one message, with its chat template; likewise.
         timeout: seconds for one request.
         seconds: how long it all took.
         asked: rows, in the order in which they were asked.
         unasked: every other row, with the reason.
+        against: an older server that was asked the same rows before.
     """
 
     server: ServerFacts
     seed: int
     samples: bool
     tokens: dict[str, list[int]] | None
+    chats: dict[str, list[int]] | None
     timeout: float
     seconds: float
     machine: EnvironmentFacts
     asked: list[str]
     unasked: dict[str, str]
+    against: AgainstFacts | None = None
 
     kind: ClassVar[str] = "conformance"
 
-    def setting(self, where: Where) -> Setting:
-        """Return what a row knows at a place."""
+    def setting(self, where: Where, repetition: int) -> Setting:
+        """Return what a row knows in one repetition at a place."""
         is_own = where in ON_OWN
         return Setting(
             model=CORRECT if is_own else self.server.model,
@@ -103,6 +133,10 @@ class ConformanceFacts(SeriesFacts):
             tokens={prompt: [len(prompt)] for prompt in self.tokens or {}}
             if is_own
             else self.tokens,
+            chats={prompt: [len(chat_prompt(prompt))] for prompt in self.chats or {}}
+            if is_own
+            else self.chats,
+            number=WHERES.index(where) * REPETITIONS + repetition,
         )
 
 
@@ -163,6 +197,17 @@ class ConformanceRecord(SeriesRecord):
     def of(self, word: Word) -> list[RowResult]:
         """Return the rows that came out so."""
         return [row for row in self.rows if row.word == word]
+
+    def changed(self) -> Iterator[tuple[RowResult, Word]]:
+        """Yield the rows whose word is another than on the older server, with the word there.
+
+        A row that was not asked of both says nothing of a change.
+        """
+        older = self.facts.against.words if self.facts.against is not None else {}
+        for row in self.rows:
+            before = older.get(row.name, "NOT ASKED")
+            if before != row.word and "NOT ASKED" not in (before, row.word):
+                yield row, before
 
 
 def evidence_path(row: str, where: Where, repetition: int) -> str:
@@ -250,9 +295,10 @@ def unsteady_in(exchanges: Sequence[HTTPExchange]) -> str:
     texts: dict[tuple[str, str], str] = {}
     for exchange in exchanges:
         request = exchange.request
-        # A request that ran beside others may differ for good reasons: those are labelled alike,
-        # and the row that sends them judges them.
-        if request.fields().get("temperature") != 0 or request.label.startswith("client "):
+        # A request that ran beside others, or after others, may differ for a reason that its own
+        # row judges.
+        is_judged = request.label.startswith(("client ", LATER))
+        if request.fields().get("temperature") != 0 or is_judged:
             continue
         answer = read_answer(exchange)
         if not answer.is_answer or exchange.ended != "complete":
@@ -302,7 +348,7 @@ class RowReplay:
             except ValueError as error:
                 raise RecordError(f"{path}: {error}") from None
             left = iter(exchanges)
-            setting = self._facts.setting(where)
+            setting = self._facts.setting(where, repetition)
             self.places[where].append(drive(self.row, setting, _kept(left, path)))
             if next(left, None) is not None:
                 raise RecordError(f"{path} holds more exchanges than the row asks for")

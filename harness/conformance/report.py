@@ -38,7 +38,7 @@ def render(record: ConformanceRecord, *, manifest_digest: str) -> bytes:
     """
     return document(
         record.facts,
-        [*_words(record), *body(record)],
+        [*_against(record), *_words(record), *body(record)],
         title=f"Conformance of {_name(record)}",
         answer=Paragraph(Strong(record.verdict), ": ", Claim(answer(record), (RECORD,))),
         files=(
@@ -55,6 +55,7 @@ def first_screen(record: ConformanceRecord) -> list[Block]:
     return [
         Heading(1, f"Conformance of {_name(record)}"),
         Paragraph(Strong(record.verdict), ": ", Claim(answer(record), (RECORD,))),
+        *_against(record),
         *_words(record),
     ]
 
@@ -75,6 +76,46 @@ def _name(record: ConformanceRecord) -> str:
     if server.engine is None:
         return server.base
     return " ".join([server.engine, *list(server.versions.values())[:1]])
+
+
+def _against(record: ConformanceRecord) -> Iterator[Block]:
+    """Name the rows that conform on one of two servers alone."""
+    against = record.facts.against
+    if against is None:
+        return
+    changed = list(record.changed())
+    lost = [row.name for row, before in changed if before == "CONFORMS"]
+    gained = [row.name for row, _ in changed if row.word == "CONFORMS"]
+    both = [
+        row
+        for row in record.rows
+        if "NOT ASKED" not in (row.word, against.words.get(row.name, "NOT ASKED"))
+    ]
+    parts: list[Part] = [Strong("AGAINST"), " ", Foreign(against.server, FACT), ": "]
+    parts.append(f"{plural(len(both), 'promise')} asked of both. ")
+    parts.append(f"CONFORMS there and not here: {', '.join(lost) or 'nothing'}. ")
+    parts.append(f"CONFORMS here and not there: {', '.join(gained) or 'nothing'}.")
+    yield Paragraph(*parts)
+
+
+def _changes(record: ConformanceRecord) -> Iterator[Block]:
+    against = record.facts.against
+    if against is None:
+        return
+    yield Heading(2, "Against the older server")
+    yield Paragraph(
+        "The older server was asked the same rows with the same seed. Its words are those of its"
+        " own report ",
+        Verbatim(against.id),
+        ", whose record has the sha256 ",
+        Verbatim(against.record),
+        ". Verify that report by itself: its evidence is not here.",
+    )
+    changed = [(Verbatim(row.name), before, row.word) for row, before in record.changed()]
+    if changed:
+        yield Table(("row", "there", "here"), tuple(changed))
+    else:
+        yield Paragraph("No row that was asked of both has another word.")
 
 
 def _words(record: ConformanceRecord) -> Iterator[Block]:
@@ -117,6 +158,7 @@ def body(record: ConformanceRecord) -> Iterator[Block]:
         ("row", "promise", "", "what was found", "control", "requests"),
         tuple(_row(row) for row in record.rows),
     )
+    yield from _changes(record)
     yield from _violations(record)
     yield Heading(2, "The server")
     yield Table(("what", "this run"), tuple(_server(record)))
@@ -191,4 +233,6 @@ def _unshown(record: ConformanceRecord) -> Iterator[Part]:
         yield "Other models: this one is small and has random weights."
     if record.facts.tokens is not None:
         yield "The counts of the tokenizer, which a verifier takes on trust."
+    if record.facts.against is not None:
+        yield "The words of the older server, which its own report has the evidence for."
     yield "Whether texts are good: rows compare answers with each other."

@@ -25,6 +25,7 @@ from harness.conformance.record import (
     ON_OWN,
     PATH,
     REPETITIONS,
+    AgainstFacts,
     ConformanceFacts,
     ConformanceRecord,
     ExitFacts,
@@ -35,8 +36,9 @@ from harness.conformance.record import (
     places_after,
 )
 from harness.conformance.rows import ROWS
-from harness.conformance.rows.row import ConformanceRow, RowFinding, Setting, drive, texts
-from harness.forms.distribution import missing
+from harness.conformance.rows.row import ConformanceRow, RowFinding, drive
+from harness.conformance.tokens import TokenCounts, TokenizerProblem
+from harness.forms.digest import sha256
 from harness.forms.source import real_place
 from harness.forms.strict_json import strict_json
 from harness.record.environment import capture
@@ -49,7 +51,6 @@ from harness.trust.key import Signer
 
 FIRST: Final = "completion"
 """ParsedRequest before every other row: where it is not answered, nothing else can be."""
-TOKENIZED: Final = 2
 
 
 class ConformanceError(Exception):
@@ -74,6 +75,7 @@ class ConformanceSettings:
         may_break: whether rows may be asked that could harm a server that is not ours.
         timeout: seconds for one request.
         within: seconds for all rows: those that are not begun by then are not asked.
+        against: what an older server was found to keep.
     """
 
     target: str
@@ -87,6 +89,7 @@ class ConformanceSettings:
     timeout: float = 30.0
     within: float = 300.0
     seed: int | None = None
+    against: AgainstFacts | None = None
 
 
 def demand_known(settings: ConformanceSettings) -> None:
@@ -140,6 +143,16 @@ def conform(
         except BaseException as error:
             folder.abandon(f"{type(error).__name__}: {error}")
             raise
+
+
+def older(record: ConformanceRecord) -> AgainstFacts:
+    """Return what a record says of a server, for the report of a newer one."""
+    return AgainstFacts(
+        id=record.facts.id,
+        record=sha256(record.encode()),
+        server=record.facts.server.engine or record.facts.server.base,
+        words={row.name: row.word for row in record.rows},
+    )
 
 
 def _server(settings: ConformanceSettings, process: EngineProcess | None) -> ServerFacts:
@@ -218,6 +231,10 @@ def _planned(
         from harness.engines.models import cached
 
         tokenizer = cached(MODEL)
+    try:
+        counts = None if tokenizer is None else TokenCounts(tokenizer)
+    except TokenizerProblem as problem:
+        raise ConformanceError(str(problem)) from None
     return ConformanceFacts(
         format=FORMAT,
         rankproof=harness.__version__,
@@ -229,41 +246,15 @@ def _planned(
         server=server,
         seed=seed,
         samples=server.engine is not None,
-        tokens=None if tokenizer is None else token_counts(tokenizer, server.model, seed),
+        tokens=None if counts is None else counts.of_prompts(server.model, seed),
+        chats=None if counts is None else counts.of_chats(server.model, seed),
         timeout=settings.timeout,
         seconds=0.0,
         machine=capture(),
         asked=[],
         unasked={},
+        against=settings.against,
     )
-
-
-def token_counts(folder: Path, model: str, seed: int) -> dict[str, list[int]]:
-    """Count the tokens of the prompts of a run, without and with the special ones.
-
-    Raises:
-        ConformanceError: there is no tokenizer that can be read.
-    """
-    if lacks := missing("tokenizers"):
-        raise ConformanceError(f"--tokenizer: {lacks}")
-    from tokenizers import Tokenizer
-
-    try:
-        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    except Exception as error:  # noqa: BLE001 - the library raises nothing narrower
-        raise ConformanceError(
-            f"--tokenizer {folder}: no tokenizer.json that can be read ({error})"
-        ) from None
-    setting = Setting(model=model, seed=seed, samples=False, tokens=None)
-    return {
-        prompt: sorted(
-            {
-                len(tokenizer.encode(prompt, add_special_tokens=special).ids)
-                for special in (False, True)
-            }
-        )
-        for prompt in texts(setting, TOKENIZED)
-    }
 
 
 class RowsAsking:
@@ -321,6 +312,8 @@ class RowsAsking:
             return "it may harm the server: asked with --may-break-it"
         if row.needs == "tokenizer" and self._facts.tokens is None:
             return "needs --tokenizer FOLDER"
+        if row.needs == "template" and self._facts.chats is None:
+            return "needs --tokenizer FOLDER with a chat template"
         if row.needs == "process" and self._process is None:
             return "needs a server that is started here"
         return ""
@@ -358,11 +351,11 @@ class RowsAsking:
                     else self._process.cpu_seconds,
                 )
                 kept: list[HTTPExchange] = []
-                setting = self._facts.setting(where)
+                setting = self._facts.setting(where, repetition)
                 found.append(drive(row, setting, self._sends(client, kept)))
                 files[evidence_path(row.name, where, repetition)] = kept
             if self._process is not None and not is_own:
-                is_harmed = row.may_harm and found[-1].word != "CONFORMS"
+                is_harmed = row.may_harm and found[-1].word not in ("CONFORMS", "REFUSES")
                 self._process.revive(f"{row.name} ({where})", is_harmed=is_harmed)
         return found
 

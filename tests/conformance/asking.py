@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from harness.conformance.client import Client
-from harness.conformance.correct import MODEL, serving
+from harness.conformance.correct import MODEL, chat_prompt, serving
 from harness.conformance.exchange import HTTPExchange, HTTPRequest
 from harness.conformance.rows import ROWS
 from harness.conformance.rows.row import RowFinding, Setting, drive, texts
@@ -21,9 +21,12 @@ TIMEOUT = 10.0
 def known_to(name: str, seed: int = 1) -> Setting:
     """What a row knows of the correct server."""
     plain = Setting(model=MODEL, seed=seed, samples=True, tokens=None)
-    if ROWS[name].needs != "tokenizer":
-        return plain
-    return plain.model_copy(update={"tokens": {text: [len(text)] for text in texts(plain, 2)}})
+    prompts = texts(plain, 2)
+    known = {
+        "tokens": {text: [len(text)] for text in prompts},
+        "chats": {text: [len(chat_prompt(text))] for text in prompts},
+    }
+    return plain.model_copy(update=known) if ROWS[name].needs else plain
 
 
 def ask(

@@ -94,6 +94,8 @@ JSONS = st.recursive(
                     "delta",
                     "content",
                     "logprobs",
+                    "tool_calls",
+                    "function",
                     "tokens",
                     "usage",
                     "error",
@@ -162,6 +164,54 @@ def test_all_line_ends_of_the_standard_end_events_and_no_others() -> None:
             f"data: a\u2028b{end}{end}: note{end}{end}data: c{end}{end}".encode()
         )
         assert (found, problems) == (["a\u2028b", "c"], [])
+
+
+def called(calls: list[Any], *, stream: bool) -> bytes:
+    """A chat that calls tools: whole, or one event for each entry."""
+    kind = "chat.completion.chunk" if stream else "chat.completion"
+    head = HEAD | {"object": kind}
+    inner = "delta" if stream else "message"
+    entries = calls if stream else [calls]
+    parts = [
+        {**head, "choices": [{"index": 0, inner: {"tool_calls": entry}, "finish_reason": None}]}
+        for entry in entries
+    ]
+    parts[-1]["choices"][0]["finish_reason"] = "tool_calls"  # type: ignore[index]
+    if not stream:
+        return json.dumps(parts[0]).encode()
+    lines = [b"data: " + json.dumps(part).encode() for part in parts]
+    return b"\n\n".join([*lines, b"data: [DONE]", b""])
+
+
+def test_calls_of_tools_are_read_whole_and_streamed() -> None:
+    """A stream begins a call with its id and name, and adds to its arguments."""
+    whole = [{"id": "1", "type": "function", "function": {"name": "a", "arguments": '{"b": 1}'}}]
+    begun = {"index": 0, "id": "1", "function": {"name": "a", "arguments": '{"b"'}}
+    added = {"index": 0, "function": {"arguments": ": 1}"}}
+    for body, stream in (
+        (called(whole, stream=False), False),
+        (called([[begun], [added]], stream=True), True),
+    ):
+        answer = read(exchange([body], stream=stream, path=CHAT))
+        assert [(call.name, call.arguments) for call in answer.tools] == [("a", '{"b": 1}')]
+        assert answer.problems == []
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        [{"index": 1, "id": "1", "function": {"name": "a", "arguments": ""}}],
+        [{"id": "1", "function": {"name": "a", "arguments": ""}}],
+        [{"index": 0, "function": {"name": "a", "arguments": ""}}],
+        [{"index": 0, "id": "1", "function": {"name": "a", "arguments": {"b": 1}}}],
+        [{"index": 0, "id": "1", "function": "a"}],
+        "a",
+    ],
+)
+def test_a_call_that_is_not_in_the_schema_is_told(entry: Any) -> None:
+    """Without an index or an id, counted from 1, or with arguments that are no text."""
+    answer = read(exchange([called([entry], stream=True)], stream=True, path=CHAT))
+    assert "tool_calls" in "; ".join(answer.problems)
 
 
 def test_an_error_of_a_server_is_told_with_its_message() -> None:

@@ -24,7 +24,7 @@ from harness.conformance.record import PATH as FACTS
 from harness.conformance.record import ConformanceRecord, word_of
 from harness.conformance.report import first_screen, render
 from harness.conformance.rows.row import RowFinding
-from harness.conformance.run import ConformanceError, ConformanceSettings, base_of, conform
+from harness.conformance.run import ConformanceError, ConformanceSettings, base_of, conform, older
 from harness.forms import manifest
 from harness.forms.digest import sha256
 from harness.record.model import PATH
@@ -158,12 +158,35 @@ def test_a_server_that_keeps_every_promise_passes(correct: str, tmp_path: Path) 
     finished = made(correct, tmp_path, every=True, may_break=True)
     record = finished.record
     assert record.verdict == "PASS", [(row.name, row.word, row.fact) for row in record.rows]
-    assert {row.name for row in record.of("NOT ASKED")} == {"usage-tokens", "cancel"}
+    assert {row.name for row in record.of("NOT ASKED")} == {
+        "usage-tokens",
+        "chat-template",
+        "cancel",
+    }
     assert all(row.control is None or row.control.on == "this server" for row in record.rows)
     screen = render_terminal(first_screen(record), 80).plain.splitlines()
     assert len(screen) <= 40
     assert max(map(len, screen)) <= 80
     assert len((finished.folder / "report.md").read_text().splitlines()) <= 150
+
+
+@pytest.mark.slow
+def test_two_servers_are_compared_row_by_row(correct: str, tmp_path: Path, key: Path) -> None:
+    """What the older kept and the newer does not comes first, the reverse too, and it verifies."""
+    rows = ("n", "echo", "seed")
+    with (
+        proxied(correct, ProxyDefect(does="", ask=removes("echo"))) as old,
+        proxied(correct, ProxyDefect(does="", ask=removes("n"))) as new,
+    ):
+        before = older(made(old, tmp_path, rows=rows).record)
+        finished = made(new, tmp_path, key=key, rows=rows, against=before)
+    screen = " ".join(render_terminal(first_screen(finished.record), 80).plain.split())
+    assert "CONFORMS there and not here: n. CONFORMS here and not there: echo." in screen
+    changed = [(row.name, word, row.word) for row, word in finished.record.changed()]
+    assert changed == [("n", "CONFORMS", "VIOLATES"), ("echo", "VIOLATES", "CONFORMS")]
+    found = verified(finished.folder, key)
+    assert found.ok, found.steps
+    assert "the words of the older server are on trust" in str(found.steps)
 
 
 @pytest.mark.whole
@@ -326,6 +349,22 @@ def test_an_engine_that_ends_before_it_is_ready_is_told(
         conform(settings, None, lambda _: None)
 
 
+def test_an_engine_without_what_its_server_needs_is_refused_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library is here, and the packages of its server are not."""
+    lacking = ServedEngine(
+        library="json",
+        arguments=(),
+        distributions=(),
+        serving=("json", "rankproof_has_no_such_module"),
+        remedy="pip install 'json[serving]'",
+    )
+    monkeypatch.setitem(ENGINES, "lacking", lacking)
+    with pytest.raises(EngineError, match=r"needs rankproof_has_no_such_module.*json\[serving\]"):
+        conform(ConformanceSettings(target="lacking", results=tmp_path), None, lambda _: None)
+
+
 FRAGILE = """
 import sys, http.server
 class FragileHandler(http.server.BaseHTTPRequestHandler):
@@ -361,9 +400,11 @@ def test_mlx_lm_server_is_asked_and_the_report_verified(tmp_path: Path, key: Pat
     settings = ConformanceSettings(target="mlx_lm.server", results=tmp_path, within=600)
     finished = conform(settings, signer, lambda _: None)
     words = {row.name: row.word for row in finished.record.rows}
-    for name in (*CORE, "usage", "usage-tokens", "chat", "seed"):
+    kept = ("usage", "usage-tokens", "chat", "chat-template", "chat-seed", "seed", "temperature")
+    for name in (*CORE, *kept, "order", "prefix-cache", "long-beside-short", "health"):
         assert words[name] == "CONFORMS"
-    for name in ("n", "echo", "chat-logprobs", "bad-requests"):
+    broken = ("json-object", "json-schema", "tools", "batched-prompts", "chat-n")
+    for name in ("n", "echo", "chat-logprobs", "bad-requests", *broken):
         assert words[name] == "VIOLATES"
     assert words["logprobs"] == "REFUSES"
     assert verified(finished.folder, key).ok

@@ -2,14 +2,16 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.conformance.correct import MODEL, serving
-from harness.conformance.defects import has_text, in_events, in_whole, removes
+from harness.conformance.defects import has_text, in_chats, in_events, in_whole, removes
 from harness.conformance.exchange import HTTPExchange
 from harness.conformance.proxy import ProxyDefect, proxied
 from harness.conformance.rows import ROWS
@@ -17,7 +19,13 @@ from harness.conformance.rows.parameters import stop_of
 from harness.conformance.rows.row import drive
 from tests.conformance.asking import ask, known_to, odd_server
 
-HERE = [name for name, row in ROWS.items() if row.needs != "process"]
+SLOW = ("health", "long-beside-short", "parameters-together")
+"""Rows that wait for a long answer, or whose proxy waits for other clients."""
+HERE = [
+    pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name
+    for name, row in ROWS.items()
+    if row.needs != "process"
+]
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +68,13 @@ def test_a_row_judges_kept_exchanges_as_it_judged_the_server(name: str, correct:
         return exchanges
 
     assert drive(ROWS[name], known_to(name), send) == found
+
+
+def test_the_page_lists_every_row_with_its_requests() -> None:
+    """In the same order, and with the count that a repetition sends."""
+    page = (Path(__file__).parents[2] / "docs/conformance.md").read_text()
+    listed = re.findall(r"^\| `([\w-]+)`(?: \*)? \| .* \| (\d+) \|$", page, re.MULTILINE)
+    assert listed == [(row.name, str(row.requests)) for row in ROWS.values()]
 
 
 def _twice(events: Iterator[bytes]) -> Iterator[bytes]:
@@ -126,6 +141,38 @@ def _louder(value: Any) -> None:
     value["choices"][0]["text"] += "!"
 
 
+def _in_streamed_chats(*names: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    return in_chats(_when_streamed(*names))
+
+
+def _cold(fields: dict[str, Any]) -> dict[str, Any]:
+    return fields | {"temperature": 0}
+
+
+def _parsed_arguments(value: Any) -> None:
+    for choice in value["choices"]:
+        for call in (choice.get("message") or {}).get("tool_calls") or ():
+            call["function"]["arguments"] = json.loads(call["function"]["arguments"])
+
+
+def _reversed(value: Any) -> None:
+    choices = value["choices"]
+    for choice in choices:
+        choice["index"] = len(choices) - 1 - choice["index"]
+
+
+def _no_tool_name(value: Any) -> None:
+    for choice in value["choices"]:
+        for call in (choice.get("delta") or {}).get("tool_calls") or ():
+            call["function"].pop("name", None)
+
+
+def _other_color(value: Any) -> None:
+    for choice in value["choices"]:
+        if (text := choice.get("message", {}).get("content")) is not None:
+            choice["message"]["content"] = re.sub(r"red|green|blue", "pink", text)
+
+
 UNLISTED = {
     "a stream repeats its first text": (ProxyDefect(does="", stream=_twice), "stream-is-whole"),
     "a stream loses what is not ASCII": (
@@ -154,6 +201,48 @@ UNLISTED = {
     ),
     "streams ignore echo": (ProxyDefect(does="", ask=_when_streamed("echo")), "echo"),
     "max_tokens is ignored": (ProxyDefect(does="", ask=removes("max_tokens")), "max-tokens"),
+    "streamed chats ignore stop": (
+        ProxyDefect(does="", ask=_in_streamed_chats("stop")),
+        "chat-stop",
+    ),
+    "streamed chats ignore n": (ProxyDefect(does="", ask=_in_streamed_chats("n")), "chat-n"),
+    "streamed chats ignore the seed": (
+        ProxyDefect(does="", ask=_in_streamed_chats("seed")),
+        "chat-seed",
+    ),
+    "chats ignore max_tokens": (
+        ProxyDefect(does="", ask=in_chats(removes("max_tokens"))),
+        "chat-max-tokens",
+    ),
+    "temperature is always 0": (ProxyDefect(does="", ask=_cold), "temperature"),
+    "temperature is always 0 in chats": (ProxyDefect(does="", ask=in_chats(_cold)), "temperature"),
+    "a streamed chat ignores temperature": (
+        ProxyDefect(does="", ask=_in_streamed_chats("temperature")),
+        "temperature",
+    ),
+    "streams ignore response_format": (
+        ProxyDefect(does="", ask=_when_streamed("response_format")),
+        "json-object",
+    ),
+    "a color that the schema does not list": (
+        ProxyDefect(does="", whole=in_whole(_other_color)),
+        "json-schema",
+    ),
+    "arguments are no text": (ProxyDefect(does="", whole=in_whole(_parsed_arguments)), "tools"),
+    "a streamed call has no name": (ProxyDefect(does="", stream=in_events(_no_tool_name)), "tools"),
+    "streams ignore tools": (ProxyDefect(does="", ask=_when_streamed("tools")), "tools"),
+    "prompts of one request change places": (
+        ProxyDefect(does="", whole=in_whole(_reversed)),
+        "batched-prompts",
+    ),
+    "seeds are ignored where clients are many": (
+        ProxyDefect(does="", crowded=removes("seed")),
+        "parameters-together",
+    ),
+    "n is ignored where clients are many": (
+        ProxyDefect(does="", crowded=removes("n")),
+        "parameters-together",
+    ),
 }
 
 
@@ -229,3 +318,81 @@ def test_a_stop_string_is_cut_from_the_middle_without_a_space_first() -> None:
     assert stop_of("ab  \ufffd  cd") == "cd"
     assert stop_of("aaaa") is None
     assert stop_of("") is None
+
+
+@pytest.mark.parametrize("name", ["prefix-cache", "lengths", "long-beside-short"])
+def test_one_text_that_differs_accuses_nobody_without_log_probabilities(
+    name: str, correct: str
+) -> None:
+    """A close decision may fall otherwise in another batch: one text of several is no proof."""
+    count = itertools.count()
+    later = {"prefix-cache": 16, "lengths": 45, "long-beside-short": 24}[name]
+
+    def change(body: bytes) -> bytes:
+        return in_whole(_louder)(body) if next(count) == later else body
+
+    defect = ProxyDefect(does="", ask=removes("logprobs"), whole=change)
+    with proxied(correct, defect) as once:
+        found = ask(name, once)
+    assert (found.word, found.about) == ("CANNOT TELL", "close"), found.fact
+
+
+def test_a_server_that_trims_its_texts_is_not_accused(correct: str) -> None:
+    """Servers may leave out the space before a stop string, or at the end of every answer."""
+
+    def trim(value: Any) -> None:
+        choice = value["choices"][0]
+        inner, name = (choice["message"], "content") if "message" in choice else (choice, "text")
+        inner[name] = inner[name].rstrip()
+
+    with proxied(correct, ProxyDefect(does="", whole=in_whole(trim))) as trimming:
+        for seed in (1, 2, 3):
+            for name in ("stop-string", "chat-stop"):
+                assert ask(name, trimming, seed=seed).word == "CONFORMS"
+
+
+def test_json_that_did_not_end_in_time_accuses_nobody(correct: str) -> None:
+    """A grammar may allow endless space: an answer cut at its length is not one without JSON."""
+
+    def cut(value: Any) -> None:
+        for choice in value["choices"]:
+            text = choice.get("message", {}).get("content") or ""
+            if text.startswith("{"):
+                choice["message"]["content"] = text[:5]
+                choice["finish_reason"] = "length"
+
+    with proxied(correct, ProxyDefect(does="", whole=in_whole(cut))) as slow:
+        for name in ("json-object", "json-schema"):
+            found = ask(name, slow)
+            assert (found.word, found.about) == ("CANNOT TELL", "unended")
+
+
+def test_a_server_without_chats_refuses_what_is_asked_in_chats() -> None:
+    """Where chats are refused, rows about chats say so, and temperature is asked elsewhere."""
+
+    def answer(handler: BaseHTTPRequestHandler, body: bytes) -> None:
+        if b'"messages"' in body:
+            _plain(handler, 404, b'{"error": {"message": "no chats"}}')
+        else:
+            _plain(handler, 200, _text("a"))
+
+    with odd_server(answer) as base:
+        for name in ("chat-stop", "chat-n", "chat-seed", "chat-max-tokens", "tools", "json-object"):
+            assert ask(name, base).word == "REFUSES"
+
+
+def test_a_refusal_that_ends_the_server_is_a_violation() -> None:
+    """A list of prompts may be refused, but whoever asks next has to be answered."""
+    dead = False
+
+    def answer(handler: BaseHTTPRequestHandler, body: bytes) -> None:
+        nonlocal dead
+        dead = dead or b'"prompt": [' in body
+        if dead:
+            _plain(handler, 404, b'{"error": "generation thread died"}')
+        else:
+            _plain(handler, 200, _text("a"))
+
+    with odd_server(answer) as base:
+        found = ask("batched-prompts", base)
+    assert (found.word, found.about) == ("VIOLATES", "dead")

@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Final
 
 from harness.conformance import defects
-from harness.conformance.rows import answering, clients, parameters
+from harness.conformance.rows import (
+    answering,
+    beside,
+    clients,
+    modes,
+    parameters,
+    state,
+    structured,
+)
 from harness.conformance.rows.row import ALONE, ConformanceRow
 
 ROWS: Final[dict[str, ConformanceRow]] = {
@@ -81,6 +89,15 @@ ROWS: Final[dict[str, ConformanceRow]] = {
             needs="tokenizer",
         ),
         ConformanceRow(
+            name="chat-template",
+            promises="Usage counts the tokens of the tokenizer's own chat template.",
+            requests=3,
+            ask=answering.ask_chat_template,
+            defect=defects.MISCOUNTS_ALL,
+            about="prompt",
+            needs="template",
+        ),
+        ConformanceRow(
             name="logprobs",
             promises="Completions give logprobs, streamed as whole, or refuse them.",
             requests=3,
@@ -97,6 +114,22 @@ ROWS: Final[dict[str, ConformanceRow]] = {
             about="text",
         ),
         ConformanceRow(
+            name="chat-stop",
+            promises="A chat ends exactly before the first stop string.",
+            requests=9,
+            ask=modes.ask_chat_stop,
+            defect=defects.NO_CHAT_STOP,
+            about="stop",
+        ),
+        ConformanceRow(
+            name="chat-max-tokens",
+            promises="A chat has at most max_tokens tokens, and says when that ended it.",
+            requests=4,
+            ask=modes.ask_chat_max_tokens,
+            defect=defects.MORE_CHAT_TOKENS,
+            about="length",
+        ),
+        ConformanceRow(
             name="chat-logprobs",
             promises="Chats give logprobs, streamed as whole, or refuse them.",
             requests=4,
@@ -110,6 +143,14 @@ ROWS: Final[dict[str, ConformanceRow]] = {
             requests=3,
             ask=parameters.ask_n,
             defect=defects.NO_N,
+            about="count",
+        ),
+        ConformanceRow(
+            name="chat-n",
+            promises="n=2 gives 2 choices in a chat, whole and streamed, or is refused.",
+            requests=4,
+            ask=modes.ask_chat_n,
+            defect=defects.NO_CHAT_N,
             about="count",
         ),
         ConformanceRow(
@@ -129,6 +170,46 @@ ROWS: Final[dict[str, ConformanceRow]] = {
             about="seed",
         ),
         ConformanceRow(
+            name="chat-seed",
+            promises="The same seed repeats a sample in a chat, also streamed, or is refused.",
+            requests=7,
+            ask=modes.ask_chat_seed,
+            defect=defects.NO_CHAT_SEED,
+            about="seed",
+        ),
+        ConformanceRow(
+            name="temperature",
+            promises="Temperature 0 is one text, 1.5 several: whole, streamed and in chats.",
+            requests=22,
+            ask=modes.ask_temperature,
+            defect=defects.HOT,
+            about="greedy",
+        ),
+        ConformanceRow(
+            name="json-object",
+            promises="A chat that has to be a JSON object is one, or is refused.",
+            requests=5,
+            ask=structured.ask_json_object,
+            defect=defects.NO_FORMAT,
+            about="ignored",
+        ),
+        ConformanceRow(
+            name="json-schema",
+            promises="A chat that has a JSON schema is valid under it, or is refused.",
+            requests=5,
+            ask=structured.ask_json_schema,
+            defect=defects.NO_FORMAT,
+            about="ignored",
+        ),
+        ConformanceRow(
+            name="tools",
+            promises="A tool that the client forces is called, streamed as whole, or is refused.",
+            requests=5,
+            ask=structured.ask_tools,
+            defect=defects.NO_TOOLS,
+            about="ignored",
+        ),
+        ConformanceRow(
             name="models",
             promises="/v1/models lists the model that answers.",
             requests=2,
@@ -137,12 +218,52 @@ ROWS: Final[dict[str, ConformanceRow]] = {
             about="missing",
         ),
         ConformanceRow(
+            name="order",
+            promises="A prompt has the same text before and after other requests.",
+            requests=11,
+            ask=state.ask_order,
+            defect=defects.LEFTOVER,
+            about="order",
+        ),
+        ConformanceRow(
+            name="prefix-cache",
+            promises="A prompt has the same text cold, after a shared beginning and after others.",
+            requests=33,
+            ask=state.ask_prefix_cache,
+            defect=defects.PREFIX_ONLY,
+            about="differs",
+        ),
+        ConformanceRow(
             name="no-cross-talk",
             promises="Clients at the same time get their own answers.",
             requests=ALONE * clients.CLIENTS + 2 * clients.CLIENTS,
             ask=clients.ask_no_cross_talk,
             defect=defects.SWAPS,
             about="swapped",
+        ),
+        ConformanceRow(
+            name="long-beside-short",
+            promises="Long and short prompts at the same time get the texts they get alone.",
+            requests=29,
+            ask=beside.ask_long_beside_short,
+            defect=defects.SWAPS,
+            about="swapped",
+        ),
+        ConformanceRow(
+            name="parameters-together",
+            promises="Parameters that are honoured alone are honoured among other clients.",
+            requests=25,
+            ask=beside.ask_parameters_together,
+            defect=defects.CROWDED,
+            about="together",
+        ),
+        ConformanceRow(
+            name="health",
+            promises="The list of models and /health do not wait for a long answer.",
+            requests=4,
+            ask=beside.ask_health,
+            defect=defects.ONE_AT_A_TIME,
+            about="blocked",
         ),
         ConformanceRow(
             name="disconnect",
@@ -160,6 +281,24 @@ ROWS: Final[dict[str, ConformanceRow]] = {
             defect=defects.DEAF,
             about="works on",
             needs="process",
+        ),
+        ConformanceRow(
+            name="lengths",
+            promises="Prompts of 16 lengths have the same text in two parts and whole.",
+            requests=54,
+            ask=state.ask_lengths,
+            defect=defects.PREFIX_AT_ONCE,
+            about="differs",
+            is_long=True,
+        ),
+        ConformanceRow(
+            name="batched-prompts",
+            promises="Several prompts in one request have the texts they have alone.",
+            requests=17,
+            ask=beside.ask_batched_prompts,
+            defect=defects.FIRST_PROMPT,
+            about="count",
+            may_harm=True,
         ),
         ConformanceRow(
             name="bad-requests",

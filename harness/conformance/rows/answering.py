@@ -95,13 +95,13 @@ def ask_max_tokens(setting: Setting) -> Asking[RowFinding]:
     found: list[str] = []
     for count in (1, 5, 12):
         answer = yield from ordinary(completion(setting, f"{count} tokens", max_tokens=count))
-        _demand_length(answer, count)
+        demand_length(answer, count)
         found.append(answer.text)
     stream = yield from honoured(streamed(setting, "5 tokens, streamed", max_tokens=5))
     if stream.finish not in ("length", "stop"):
         raise Judged("VIOLATES", "finish", f"streamed: finish reason {stream.finish}")
     if stream.usage is not None:
-        _demand_length(stream, 5)
+        demand_length(stream, 5)
     if found[0] and found[0] == found[2]:
         raise Judged(
             "VIOLATES", "length", f"1 token and 12 tokens are the same text {shown(found[0])}"
@@ -109,7 +109,8 @@ def ask_max_tokens(setting: Setting) -> Asking[RowFinding]:
     return conforms("1, 5 and 12 tokens, and 5 streamed")
 
 
-def _demand_length(answer: Answer, count: int) -> None:
+def demand_length(answer: Answer, count: int) -> None:
+    """Demand that an answer has at most so many tokens, and says when that ended it."""
     if answer.usage is None:
         raise Judged("CANNOT TELL", "uncounted", "the server does not state its usage")
     made = answer.usage.completion
@@ -189,13 +190,27 @@ def ask_usage_tokens(setting: Setting) -> Asking[RowFinding]:
     """Usage against the tokenizer."""
     for prompt, counts in sorted((setting.tokens or {}).items()):
         answer = yield from ordinary(completion(setting, "whole", prompt=prompt, max_tokens=1))
-        if answer.usage is None:
-            raise Judged("VIOLATES", "missing", "no usage in an answer")
-        if answer.usage.prompt not in counts:
-            made = " or ".join(map(str, counts))
-            fact = f"{answer.usage.prompt} tokens where the tokenizer makes {made}"
-            raise Judged("VIOLATES", "prompt", fact)
+        _demand_counted(answer, counts, "the tokenizer makes")
     return conforms(f"{plural(len(setting.tokens or {}), 'prompt')} counted as the tokenizer does")
+
+
+def ask_chat_template(setting: Setting) -> Asking[RowFinding]:
+    """Usage of chats against the tokenizer and its chat template."""
+    yield from ordinary(completion(setting, "completion"))
+    chats = sorted((setting.chats or {}).items())
+    for prompt, counts in chats:
+        messages = [{"role": "user", "content": prompt}]
+        answer = yield from honoured(chat(setting, "chat", messages=messages, max_tokens=1))
+        _demand_counted(answer, counts, "the chat template makes")
+    return conforms(f"{plural(len(chats), 'chat')} counted as the chat template makes them")
+
+
+def _demand_counted(answer: Answer, counts: list[int], what: str) -> None:
+    if answer.usage is None:
+        raise Judged("VIOLATES", "missing", "no usage in an answer")
+    if answer.usage.prompt not in counts:
+        made = " or ".join(map(str, counts))
+        raise Judged("VIOLATES", "prompt", f"{answer.usage.prompt} tokens where {what} {made}")
 
 
 def ask_chat(setting: Setting) -> Asking[RowFinding]:

@@ -40,6 +40,11 @@ def stop_of(text: str) -> str | None:
     return None
 
 
+def is_cut(text: str, wanted: str) -> bool:
+    """Whether a text ends where a stop string begins. Servers may trim the space before it."""
+    return text.rstrip() == wanted.rstrip()
+
+
 def ask_stop_string(setting: Setting) -> Asking[RowFinding]:
     """Stop strings from the server's own answers to two prompts."""
     stops: list[str] = []
@@ -57,7 +62,7 @@ def ask_stop_string(setting: Setting) -> Asking[RowFinding]:
             for given in (stop, ["\u241fnever", stop]):
                 label = f"stop {given!r}, {mode}"
                 answer = yield from honoured(make(setting, label, prompt=prompt, stop=given))
-                if answer.text != wanted:
+                if not is_cut(answer.text, wanted):
                     about = "stop" if stop in answer.text else "text"
                     fact = f"{mode}, stop {stop!r}: {shown(answer.text)}, not {shown(wanted)}"
                     raise Judged("VIOLATES", about, fact)

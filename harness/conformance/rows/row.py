@@ -25,8 +25,14 @@ LENGTH: Final = 24
 """Tokens of an ordinary answer."""
 ALONE: Final = 5
 UNSTEADY: Final = "the same request did not give the same text twice"
-TEXTUAL: Final = frozenset({"text", "seed", "streamed", "value", "changed"})
+TEXTUAL: Final = frozenset(
+    {"text", "seed", "streamed", "value", "changed", "order", "differs", "greedy"}
+)
 """Differences that mean something only where the server repeats its texts."""
+LATER: Final = "later: "
+"""Begins the label of a request whose text may differ from before for a reason that its own row
+judges.
+"""
 BUSY: Final = (429, 502, 503, 504)
 WORDS: Final = [
     "river",
@@ -59,12 +65,17 @@ class Setting(Model):
             must give other texts.
         tokens: how many tokens the tokenizer makes of a prompt, without and with the special ones;
             None without a tokenizer.
+        chats: likewise of the same prompts as chats; None without a chat template.
+        number: of the place and repetition. Prompts made with it were never asked before, so a
+            cache of the server cannot know them.
     """
 
     model: str
     seed: int
     samples: bool
     tokens: dict[str, list[int]] | None
+    chats: dict[str, list[int]] | None = None
+    number: int = 0
 
 
 class RowFinding(Model):
@@ -113,7 +124,7 @@ class ConformanceRow:
     is_core: bool = False
     may_harm: bool = False
     is_long: bool = False
-    needs: Literal["", "tokenizer", "process"] = ""
+    needs: Literal["", "tokenizer", "template", "process"] = ""
 
 
 def drive(
@@ -141,6 +152,12 @@ def texts(setting: Setting, count: int = 1) -> list[str]:
     ]
 
 
+def unseen(setting: Setting, what: str, words: int) -> str:
+    """Return a prompt of so many words that no other repetition asks, different from its start."""
+    dice = random.Random(f"{setting.seed} {setting.number} {what}")  # noqa: S311 - likewise
+    return " ".join([f"{dice.randrange(10_000, 100_000)}:", *dice.choices(WORDS, k=words - 1)])
+
+
 def fields(setting: Setting, **more: Any) -> dict[str, Any]:
     """Return the fields of a completion at temperature 0."""
     prompt = texts(setting)[0]
@@ -161,10 +178,10 @@ def streamed(setting: Setting, label: str, **more: Any) -> HTTPRequest:
 
 def chat(setting: Setting, label: str, *, stream: bool = False, **more: Any) -> HTTPRequest:
     """Return a request for an answer in a chat."""
-    messages = [{"role": "user", "content": texts(setting)[0]}]
+    more = {"messages": [{"role": "user", "content": texts(setting)[0]}]} | more
     if stream:
         more |= {"stream": True, "stream_options": {"include_usage": True}}
-    return post(label, CHAT, fields(setting, prompt=None, messages=messages, **more))
+    return post(label, CHAT, fields(setting, prompt=None, **more))
 
 
 def one(request: HTTPRequest) -> Asking[Answer]:

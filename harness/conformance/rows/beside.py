@@ -1,0 +1,214 @@
+"""Rows about requests that are there at the same time: long beside short, several prompts in one
+request, parameters of several clients, and the server's own paths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from harness.conformance.answer import Answer, read
+from harness.conformance.exchange import MODELS, HTTPRequest
+from harness.conformance.rows.differing import (
+    MOST,
+    Comparison,
+    judge,
+    logprobs_if_given,
+    steady,
+    together,
+)
+from harness.conformance.rows.parameters import stop_of
+from harness.conformance.rows.row import (
+    BUSY,
+    Asking,
+    Judged,
+    RowFinding,
+    Setting,
+    completion,
+    conforms,
+    honoured,
+    one,
+    ordinary,
+    shown,
+    streamed,
+    texts,
+    unseen,
+)
+from harness.forms.text import plural
+
+HEALTH: Final = "/health"
+WORDS_OF_LONG: Final = 48
+WORDS_OF_SHORT: Final = 4
+SHORTS: Final = 3
+TOKENS: Final = 12
+LEAST_OWN: Final = 8
+"""Characters of a text that belongs to one prompt alone."""
+PROMPTS: Final = 3
+SEEDS: Final = (1, 2, 3, 4)
+LONG_ANSWER: Final = 400
+COUNTING: Final = "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20"
+"""What few models stop to continue."""
+BEGUN_MS: Final = 50
+LEAST_MS: Final = 300
+"""Milliseconds of a long answer below which there is nothing to answer meanwhile."""
+SLACK: Final = 0.1
+"""Of the time of the long answer: what ends so shortly before it has waited for it."""
+
+
+def _demand_own(number: int, text: str, alone: Sequence[Answer]) -> None:
+    """Demand that a text is not that of another prompt. Short ones may be equal by chance."""
+    known = [answer.text for answer in alone]
+    if text != known[number] and text in known and len(text) >= LEAST_OWN:
+        fact = f"prompt {number} got the answer of prompt {known.index(text)}: {shown(text)}"
+        raise Judged("VIOLATES", "swapped", fact)
+
+
+def ask_long_beside_short(setting: Setting) -> Asking[RowFinding]:
+    """One long prompt and three short ones, the long one first and last."""
+    more = yield from logprobs_if_given(setting)
+    prompts = [unseen(setting, "long", WORDS_OF_LONG)]
+    prompts += [unseen(setting, f"short {number}", WORDS_OF_SHORT) for number in range(SHORTS)]
+    alone: list[Answer] = []
+    for prompt in prompts:
+        request = completion(setting, "alone", prompt=prompt, max_tokens=TOKENS, **more)
+        alone.append((yield from steady(request)))
+    if len({answer.text for answer in alone}) < len(prompts):
+        raise Judged("CANNOT TELL", "alike", "two prompts have the same answer")
+    compared: list[Comparison] = []
+    requests = [
+        completion(setting, f"client {number}", prompt=prompt, max_tokens=TOKENS, **more)
+        for number, prompt in enumerate(prompts)
+    ]
+    for order in ([0, 1, 2, 3], [3, 2, 1, 0]):
+        answers = yield from together([requests[number] for number in order])
+        for number, answer in zip(order, answers, strict=True):
+            _demand_own(number, answer.text, alone)
+            what = "the long prompt" if number == 0 else f"short prompt {number}"
+            compared.append(Comparison(f"{what} beside others", alone[number], answer))
+    return judge(compared, f"{WORDS_OF_LONG} words beside {SHORTS} prompts of {WORDS_OF_SHORT}")
+
+
+def _unharming(several: HTTPRequest, plain: HTTPRequest) -> Asking[Answer]:
+    """Ask what a server may refuse. A refusal counts where the server works on behind it."""
+    try:
+        return (yield from honoured(several))
+    except Judged as judged:
+        if judged.finding.word == "CANNOT TELL":
+            raise
+        after = yield from one(plain)
+        if not after.is_answer and after.status not in BUSY:
+            fact = f"{judged.finding.fact}; the plain request behind it: {after.error}"
+            raise Judged("VIOLATES", "dead", fact) from None
+        raise
+
+
+def ask_batched_prompts(setting: Setting) -> Asking[RowFinding]:
+    """Several prompts in one request, whole and streamed."""
+    prompts = texts(setting, PROMPTS)
+    requests = [
+        completion(setting, "alone", prompt=prompt, max_tokens=TOKENS) for prompt in prompts
+    ]
+    alone: list[Answer] = []
+    for request in requests:
+        alone.append((yield from steady(request)))  # noqa: PERF401 - a generator
+    compared: list[Comparison] = []
+    for make, mode in ((completion, "whole"), (streamed, "streamed")):
+        label = f"{PROMPTS} prompts, {mode}"
+        several = make(setting, label, prompt=prompts, max_tokens=TOKENS)
+        answer = yield from _unharming(several, requests[0])
+        if sorted(answer.choices) != list(range(PROMPTS)):
+            fact = f"{mode}: {plural(len(answer.choices), 'choice')} for {PROMPTS} prompts"
+            raise Judged("VIOLATES", "count", fact)
+        for number in range(PROMPTS):
+            choice = Answer(answer.status, choices={0: answer.choices[number]})
+            _demand_own(number, choice.text, alone)
+            compared.append(Comparison(f"prompt {number}, {mode}", alone[number], choice))
+    return judge(compared, f"{PROMPTS} prompts in one request have the texts they have alone")
+
+
+def _is_honoured(name: str, answer: Answer, stop: str) -> bool:
+    """Whether an answer keeps what its parameter asks for."""
+    if not answer.is_answer:
+        return False
+    if name == "stop":
+        return stop not in answer.text
+    if name == "max_tokens":
+        return answer.usage is not None and answer.usage.completion <= 3
+    if name == "n":
+        return sorted(answer.choices) == [0, 1]
+    return bool(answer.logprobs)
+
+
+def ask_parameters_together(setting: Setting) -> Asking[RowFinding]:
+    """Clients with other parameters at the same time; each parameter that is honoured alone."""
+    base = yield from ordinary(completion(setting, "without parameters"))
+    stop = stop_of(base.text) or ""
+    asked: dict[str, HTTPRequest] = {
+        "stop": completion(setting, "client with stop", stop=stop or None),
+        "max_tokens": completion(setting, "client with max_tokens", max_tokens=3),
+        "n": completion(setting, "client with n", n=2, max_tokens=TOKENS),
+        "logprobs": completion(setting, "client with logprobs", logprobs=2, max_tokens=TOKENS),
+    }
+    kept: dict[str, HTTPRequest] = {}
+    for name, request in asked.items():
+        answer = yield from one(request)
+        if _is_honoured(name, answer, stop) and (name != "stop" or stop):
+            kept[name] = request
+    seeded = [
+        completion(setting, f"client with seed {seed}", temperature=1, seed=seed, max_tokens=TOKENS)
+        for seed in SEEDS
+    ]
+    samples: list[Answer] = []
+    for request in seeded:
+        first = yield from one(request)
+        again = yield from one(request)
+        if first.is_answer and again.text == first.text:
+            samples.append(first)
+    has_seeds = len(samples) == len(SEEDS)
+    if not kept and not has_seeds:
+        raise Judged("CANNOT TELL", "none", "no parameter is honoured alone")
+    # Twice each, so that one parameter alone has company too.
+    named = [*kept.items(), *kept.items()]
+    requests = [request for _, request in named] + (seeded if has_seeds else [])
+    answers = yield from together(requests)
+    for (name, _), answer in zip(named, answers, strict=False):
+        if not _is_honoured(name, answer, stop):
+            fact = f"{name} is honoured alone and not beside {len(requests) - 1} others"
+            raise Judged("VIOLATES", "together", f"{fact}: {shown(answer.text)}")
+    compared = [
+        Comparison(f"seed {seed}", before, after)
+        for seed, before, after in zip(SEEDS, samples, answers[len(named) :], strict=False)
+    ]
+    differing = [comparison for comparison in compared if comparison.differs]
+    if has_seeds and len(differing) >= MOST * len(SEEDS):
+        fact = f"seed is honoured alone and not beside {len(requests) - 1} others"
+        raise Judged("VIOLATES", "together", f"{fact}: {differing[0].fact}")
+    if has_seeds and differing:
+        raise Judged("CANNOT TELL", "close", f"{len(differing)} of {len(SEEDS)} samples differ")
+    names = ", ".join([*kept, *(["seed"] if has_seeds else [])])
+    return conforms(f"{names}: honoured by {len(requests)} clients at the same time")
+
+
+def ask_health(setting: Setting) -> Asking[RowFinding]:
+    """The list of models and the state of health while a long answer is made."""
+    yield from ordinary(completion(setting, "before"))
+    long = streamed(setting, "client with a long answer", prompt=COUNTING, max_tokens=LONG_ANSWER)
+    # Sent when the long answer is under way: what comes before it does not wait for it.
+    waiting = [
+        HTTPRequest(label=path, method="GET", path=path, after_ms=BEGUN_MS)
+        for path in (MODELS, HEALTH)
+    ]
+    [exchange, *others] = yield [long, *waiting]
+    # From the first bytes to the last: the way to a server far away takes its time as well.
+    first, last = (exchange.chunks[place].ms if exchange.chunks else 0 for place in (0, -1))
+    took = last - first
+    if not read(exchange).is_answer or took < LEAST_MS:
+        fact = f"the long answer ({exchange.ended}) was made in {took} ms"
+        raise Judged("CANNOT TELL", "short", fact)
+    for other in others:
+        # Whether the server has this path at all is the promise of another row.
+        if other.status is None or other.ms + BEGUN_MS >= last - SLACK * took:
+            how = f"{other.request.path}: {other.status or other.ended} after {other.ms} ms"
+            fact = f"{how}, beside an answer that ended after {last} ms"
+            raise Judged("VIOLATES", "blocked", fact)
+    return conforms(f"{MODELS} and {HEALTH} do not wait for a long answer")

@@ -1,0 +1,114 @@
+"""Texts that should be equal and are not: a defect of the server, or a close decision.
+
+A server that computes the same request in another batch, or with a part of it cached, rounds
+differently. Where two tokens are about as likely, the other one may then be chosen. So a text that
+differs accuses nobody by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from harness.conformance.answer import Answer, read
+from harness.conformance.exchange import HTTPRequest
+from harness.conformance.rows.row import (
+    ALONE,
+    BUSY,
+    UNSTEADY,
+    Asking,
+    Judged,
+    RowFinding,
+    Setting,
+    completion,
+    conforms,
+    one,
+    ordinary,
+    shown,
+)
+from harness.forms.text import plural
+
+FAR: Final = 1.0
+"""Difference of log probabilities that no rounding explains, also with weights of 8 bits."""
+MOST: Final = 0.75
+"""Share of texts from which chance is no explanation: close decisions are rare in short texts."""
+FEWEST: Final = 4
+"""Comparisons that are needed to speak of a share."""
+
+
+class Comparison:
+    """One answer against the answer that the same request got before."""
+
+    def __init__(self, label: str, before: Answer, after: Answer) -> None:
+        self.label = label
+        self.differs = before.text != after.text
+        self.fact = f"{label}: {shown(before.text)}, then {shown(after.text)}"
+        self.far = far(before, after)
+
+
+def far(before: Answer, after: Answer) -> str:
+    """Return what in the log probabilities of two answers no rounding explains; empty if nothing.
+
+    Behind the first token that differs the two continue different texts, so nothing is compared.
+    """
+    pairs = zip(before.logprobs or (), after.logprobs or (), strict=False)
+    for place, (left, right) in enumerate(pairs):
+        if left.token == right.token:
+            if abs(left.value - right.value) > FAR:
+                return f"token {place}: log probability {left.value:.2f}, then {right.value:.2f}"
+            continue
+        for which, token in (("first", left), ("second", right)):
+            likeliest = sorted(token.top)[-2:]
+            if len(likeliest) == 2 and likeliest[1] - likeliest[0] > FAR:
+                margin = likeliest[1] - likeliest[0]
+                return f"token {place} differs, chosen the {which} time by {margin:.2f} nats"
+        return ""
+    return ""
+
+
+def judge(comparisons: Sequence[Comparison], fact: str) -> RowFinding:
+    """Say whether texts that should be equal are, and whether a difference is a defect."""
+    differing = [comparison for comparison in comparisons if comparison.differs]
+    for comparison in comparisons:
+        if comparison.far:
+            raise Judged("VIOLATES", "differs", f"{comparison.fact} ({comparison.far})")
+    if not differing:
+        return conforms(fact)
+    count = f"{len(differing)} of {plural(len(comparisons), 'text')} differ"
+    if len(comparisons) >= FEWEST and len(differing) >= MOST * len(comparisons):
+        raise Judged("VIOLATES", "differs", f"{count}, such as {differing[0].fact}")
+    close = "a choice between two tokens that are about as likely may explain this"
+    raise Judged("CANNOT TELL", "close", f"{count}: {close}: {differing[0].fact}")
+
+
+def logprobs_if_given(setting: Setting) -> Asking[dict[str, Any]]:
+    """Return the fields that ask for log probabilities, where the server gives them."""
+    more = {"logprobs": 2}
+    answer = yield from one(completion(setting, "whether there are logprobs", **more))
+    has_two = all(len(token.top) > 1 for token in answer.logprobs or ())
+    return more if answer.is_answer and answer.logprobs and has_two else {}
+
+
+def steady(request: HTTPRequest) -> Asking[Answer]:
+    """Ask five times; without one text of five nothing can be compared with it."""
+    first = yield from ordinary(request)
+    for _ in range(ALONE - 1):
+        again = yield from ordinary(request)
+        if again.text != first.text:
+            raise Judged("CANNOT TELL", "unsteady", UNSTEADY)
+    return first
+
+
+def together(requests: Sequence[HTTPRequest]) -> Asking[list[Answer]]:
+    """Ask at the same time. Clients that are turned away for now say nothing."""
+    exchanges = yield list(requests)
+    answers = [read(exchange) for exchange in exchanges]
+    for exchange, answer in zip(exchanges, answers, strict=True):
+        if answer.is_answer:
+            continue
+        fact = f"{plural(len(requests), 'client')} at the same time: {answer.error}"
+        is_turned_away = answer.is_refusal or answer.status in BUSY
+        if is_turned_away or exchange.ended in ("timed out", "refused"):
+            raise Judged("CANNOT TELL", "unanswered", fact)
+        raise Judged("VIOLATES", "error", fact)
+    return answers

@@ -1,0 +1,155 @@
+"""Rows about parameters in other modes of a server: in chats, and sampled in every mode.
+
+A parameter that is honoured in completions and ignored in chats is a defect of its own, so each of
+these rows has a control that ignores it in chats alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from harness.conformance.answer import Answer
+from harness.conformance.exchange import HTTPRequest
+from harness.conformance.rows.answering import demand_length
+from harness.conformance.rows.parameters import is_cut, stop_of
+from harness.conformance.rows.row import (
+    UNSTEADY,
+    Asking,
+    Judged,
+    RowFinding,
+    Setting,
+    chat,
+    completion,
+    conforms,
+    demand_same,
+    honoured,
+    one,
+    ordinary,
+    shown,
+    streamed,
+    texts,
+)
+from harness.forms.text import plural
+
+Making = Callable[..., HTTPRequest]
+MODES: Final = (("whole", False), ("streamed", True))
+HOT: Final = 1.5
+SAMPLES: Final = 3
+COLD_SEEDS: Final = (1, 2)
+
+
+def ask_chat_stop(setting: Setting) -> Asking[RowFinding]:
+    """Stop strings from the server's own answers in two chats."""
+    yield from ordinary(completion(setting, "completion"))
+    stops: list[str] = []
+    for prompt in texts(setting, 2):
+        messages = [{"role": "user", "content": prompt}]
+        base = yield from honoured(chat(setting, "chat without stop", messages=messages))
+        again = yield from honoured(chat(setting, "chat without stop, again", messages=messages))
+        if base.text != again.text:
+            raise Judged("CANNOT TELL", "unsteady", UNSTEADY)
+        stop = stop_of(base.text)
+        if stop is None:
+            continue
+        stops.append(stop)
+        wanted = base.text[: base.text.find(stop)]
+        for mode, stream in MODES:
+            more = {"messages": messages, "stop": [stop]}
+            label = f"chat, stop {stop!r}, {mode}"
+            answer = yield from honoured(chat(setting, label, stream=stream, **more))
+            if not is_cut(answer.text, wanted):
+                about = "stop" if stop in answer.text else "text"
+                fact = f"{mode}, stop {stop!r}: {shown(answer.text)}, not {shown(wanted)}"
+                raise Judged("VIOLATES", about, fact)
+            if answer.finish != "stop":
+                raise Judged("VIOLATES", "finish", f"{mode}: finish reason {answer.finish}")
+    if not stops:
+        raise Judged("CANNOT TELL", "no stop", "no part of an answer can be a stop string")
+    return conforms(f"ends before each of {stops}, whole and streamed")
+
+
+def ask_chat_max_tokens(setting: Setting) -> Asking[RowFinding]:
+    """Two lengths in a chat, and one streamed."""
+    yield from ordinary(completion(setting, "completion"))
+    for count, mode, stream in ((1, "whole", False), (5, "whole", False), (5, "streamed", True)):
+        label = f"chat, {plural(count, 'token')}, {mode}"
+        answer = yield from honoured(chat(setting, label, stream=stream, max_tokens=count))
+        if not stream or answer.usage is not None:
+            demand_length(answer, count)
+    return conforms("1 and 5 tokens, and 5 streamed")
+
+
+def ask_chat_n(setting: Setting) -> Asking[RowFinding]:
+    """Two choices in a chat."""
+    yield from ordinary(completion(setting, "completion"))
+    yield from honoured(chat(setting, "chat, one choice"))
+    for mode, stream in MODES:
+        answer = yield from honoured(chat(setting, f"chat, n 2, {mode}", stream=stream, n=2))
+        if sorted(answer.choices) != [0, 1]:
+            fact = f"{mode}: {plural(len(answer.choices), 'choice')} where 2 were asked for"
+            raise Judged("VIOLATES", "count", fact)
+    return conforms("2 choices, whole and streamed")
+
+
+def ask_chat_seed(setting: Setting) -> Asking[RowFinding]:
+    """Samples of three seeds in a chat: the first again, and streamed."""
+    yield from ordinary(completion(setting, "completion"))
+    yield from honoured(chat(setting, "chat, temperature 0"))
+    found: dict[str, str] = {}
+    for label, seed in (("seed 1", 1), ("seed 2", 2), ("seed 3", 3), ("seed 1 again", 1)):
+        request = chat(setting, f"chat, {label}", temperature=1, seed=seed)
+        found[label] = (yield from honoured(request)).text
+    if found["seed 1"] != found["seed 1 again"]:
+        fact = f"seed 1 gave {shown(found['seed 1'])} and {shown(found['seed 1 again'])}"
+        raise Judged("VIOLATES", "seed", fact)
+    request = chat(setting, "chat, seed 1, streamed", stream=True, temperature=1, seed=1)
+    stream = yield from honoured(request)
+    demand_same("streamed", "seed 1", found["seed 1"], stream.text)
+    if len(set(found.values())) == 1:
+        fact = "3 seeds gave the same text at temperature 1"
+        raise Judged("VIOLATES" if setting.samples else "CANNOT TELL", "ignored", fact)
+    return conforms(f"seed 1 repeats, also streamed; 3 seeds gave {len(set(found.values()))} texts")
+
+
+def ask_temperature(setting: Setting) -> Asking[RowFinding]:
+    """Temperature 0 and 1.5 with several seeds: whole, streamed and in a chat."""
+    yield from ordinary(completion(setting, "temperature 0"))
+    seeded = yield from one(completion(setting, "whether seeds are taken", seed=1))
+    seeds = seeded.is_answer
+
+    def streamed_chat(setting: Setting, label: str, **more: Any) -> HTTPRequest:
+        return chat(setting, label, stream=True, **more)
+
+    counts: list[str] = []
+    makes: tuple[tuple[str, Making], ...] = (
+        ("whole", completion),
+        ("streamed", streamed),
+        ("in a chat", chat),
+        ("in a streamed chat", streamed_chat),
+    )
+    for mode, make in makes:
+        is_chat = mode.endswith("chat")
+        cold: list[Answer] = []
+        for seed in COLD_SEEDS:
+            more = {"seed": seed} if seeds else {}
+            answer = yield from one(make(setting, f"temperature 0, {mode}", **more))
+            cold.append(answer)
+        if is_chat and not all(answer.is_answer and answer.text for answer in cold):
+            # Whether the server chats is the promise of another row. A model that thinks first
+            # may say nothing in so few tokens.
+            continue
+        if len({answer.text for answer in cold}) > 1:
+            fact = f"{mode}: temperature 0 gave {shown(cold[0].text)}, then another text"
+            raise Judged("VIOLATES", "greedy", fact)
+        hot: set[str] = set()
+        for seed in range(1, SAMPLES + 1):
+            more = {"seed": seed} if seeds else {}
+            request = make(setting, f"temperature {HOT}, {mode}", **(more | {"temperature": HOT}))
+            hot.add((yield from honoured(request)).text)
+        if len(hot) == 1:
+            how = " (that of temperature 0)" if cold[0].text in hot else ""
+            fact = f"{mode}: {SAMPLES} samples at temperature {HOT} are the same text{how}"
+            raise Judged("VIOLATES" if setting.samples else "CANNOT TELL", "ignored", fact)
+        counts.append(f"{mode} {plural(len(hot), 'text')}")
+    return conforms(f"temperature 0: one text; {HOT}: {', '.join(counts)}")

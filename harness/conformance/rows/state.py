@@ -1,0 +1,110 @@
+"""Rows about what a server keeps from one request for the next: order, cached prefixes, lengths."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from harness.conformance.answer import Answer
+from harness.conformance.exchange import HTTPRequest
+from harness.conformance.rows.differing import Comparison, judge, logprobs_if_given, steady
+from harness.conformance.rows.row import (
+    LATER,
+    Asking,
+    Judged,
+    RowFinding,
+    Setting,
+    chat,
+    completion,
+    conforms,
+    honoured,
+    one,
+    shown,
+    unseen,
+)
+
+SHORT: Final = 8
+"""Tokens of an answer: a close decision is unlikely among so few."""
+PREFIXES: Final = (8, 16, 48)
+"""Words of the prompts that others begin with."""
+EVICTING: Final = 12
+"""Other prompts: more than the sequences that small caches keep."""
+LENGTHS: Final = range(16)
+"""Letters added to a prompt: each is a token in most tokenizers, so every place in a block of 16
+is met.
+"""
+BASE_WORDS: Final = 6
+
+
+def ask_order(setting: Setting) -> Asking[RowFinding]:
+    """One prompt before and after others: plain, sampled with a stop string, and in a chat."""
+    prompt = unseen(setting, "A", 12)
+    before = yield from steady(completion(setting, "A", prompt=prompt))
+    other = unseen(setting, "B", 20)
+    sampled = {"temperature": 1.5, "stop": ["e"], "max_tokens": 5}
+    for what, request in (
+        ("another prompt", completion(setting, "B", prompt=other)),
+        ("a sampled one", completion(setting, "B, sampled", prompt=other, **sampled)),
+        ("a chat", chat(setting, "B, in a chat")),
+    ):
+        # Whether the server answers this is the promise of another row.
+        yield from one(request)
+        after = yield from one(completion(setting, f"{LATER}A", prompt=prompt))
+        if not after.is_answer:
+            raise Judged("CANNOT TELL", "unanswered", f"A after {what}: {after.error}")
+        if after.text != before.text:
+            fact = f"after {what}: {shown(after.text)}, before it {shown(before.text)}"
+            raise Judged("VIOLATES", "order", fact)
+    return conforms("the same text before and after another prompt, a sampled one and a chat")
+
+
+def _short(setting: Setting, label: str, prompt: str, more: dict[str, Any]) -> HTTPRequest:
+    return completion(setting, label, prompt=prompt, max_tokens=SHORT, **more)
+
+
+def ask_prefix_cache(setting: Setting) -> Asking[RowFinding]:
+    """Prompts alone, after their own beginnings, and after many others."""
+    more = yield from logprobs_if_given(setting)
+    yield from steady(_short(setting, "alone", unseen(setting, "alone", PREFIXES[0]), more))
+    prefixes = [unseen(setting, f"prefix {words}", words) for words in PREFIXES]
+    cold: list[Answer] = []
+    for prefix in prefixes:
+        request = _short(setting, "prefix and ending", f"{prefix} river stone", more)
+        cold.append((yield from honoured(request)))
+    for prefix in prefixes:
+        yield from honoured(_short(setting, "prefix", prefix, more))
+        yield from honoured(_short(setting, "other ending", f"{prefix} market", more))
+    compared: list[Comparison] = []
+    for when in ("after its prefix", "after other prompts"):
+        for prefix, before in zip(prefixes, cold, strict=True):
+            label = f"{LATER}{when}"
+            request = _short(setting, label, f"{prefix} river stone", more)
+            after = yield from honoured(request)
+            compared.append(Comparison(f"{len(prefix.split())} words, {when}", before, after))
+        if when == "after its prefix":
+            for number in range(EVICTING):
+                prompt = unseen(setting, f"other {number}", PREFIXES[1])
+                yield from one(completion(setting, "another", prompt=prompt, max_tokens=1))
+    lengths = ", ".join(map(str, PREFIXES))
+    fact = f"{lengths} words: the same text cold, after a shared prefix and after {EVICTING} others"
+    return judge(compared, fact)
+
+
+def ask_lengths(setting: Setting) -> Asking[RowFinding]:
+    """Prompts of growing length whose beginning is cached, and again after many others."""
+    more = yield from logprobs_if_given(setting)
+    yield from steady(_short(setting, "alone", unseen(setting, "alone", BASE_WORDS), more))
+    prompts = [
+        unseen(setting, f"length {length}", BASE_WORDS) + " a" * length for length in LENGTHS
+    ]
+    first: list[Answer] = []
+    for prompt in prompts:
+        # The beginning is computed by itself, so the prompt is cut there, wherever a border is.
+        yield from one(completion(setting, "its beginning", prompt=prompt, max_tokens=1))
+        request = _short(setting, "continued", f"{prompt} river", more)
+        first.append((yield from honoured(request)))
+    compared: list[Comparison] = []
+    for length, prompt, before in zip(LENGTHS, prompts, first, strict=True):
+        request = _short(setting, f"{LATER}whole", f"{prompt} river", more)
+        after = yield from honoured(request)
+        compared.append(Comparison(f"{BASE_WORDS} words and {length} letters", before, after))
+    return judge(compared, f"{len(LENGTHS)} lengths: the same text in two parts and whole")

@@ -1,0 +1,150 @@
+"""Rows about answers with a structure that the client states: JSON, a JSON schema, a forced tool.
+
+A server refuses what it cannot do. To answer with free text is to ignore the client silently.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from harness.conformance.answer import Answer
+from harness.conformance.exchange import HTTPRequest
+from harness.conformance.rows.row import (
+    UNSTEADY,
+    Asking,
+    Judged,
+    RowFinding,
+    Setting,
+    chat,
+    completion,
+    conforms,
+    demand_same,
+    honoured,
+    ordinary,
+    shown,
+)
+from harness.forms.strict_json import strict_json
+
+TOKENS: Final = 96
+"""More than twice what the longest answer under the schema has in bytes."""
+COLORS: Final = ["red", "green", "blue"]
+# Listed values and true or false: an answer under this schema ends, whatever the model is.
+SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {
+        "color": {"type": "string", "enum": COLORS},
+        "bright": {"type": "boolean"},
+    },
+    "required": ["color", "bright"],
+    "additionalProperties": False,
+}
+TOOL: Final = "paint"
+ASKED: Final = "Choose a color. Answer with a JSON object with the fields color and bright."
+
+
+def _messages() -> list[dict[str, str]]:
+    return [{"role": "user", "content": ASKED}]
+
+
+def _request(setting: Setting, label: str, *, stream: bool, more: dict[str, Any]) -> HTTPRequest:
+    fields = more | {"messages": _messages(), "max_tokens": TOKENS}
+    return chat(setting, label, stream=stream, **fields)
+
+
+def _demand_object(text: str, finish: str | None, what: str) -> Any:
+    """Return the JSON object that a text is."""
+    try:
+        value = strict_json(text.strip())
+    except ValueError:
+        value = None
+    if isinstance(value, dict):
+        return value
+    # Space before the object, or a thought: what was to follow is not known.
+    begun = text.strip()
+    if finish == "length" and (not begun or begun.startswith(("{", "<"))):
+        fact = f"{what} did not end in {TOKENS} tokens: {shown(text)}"
+        raise Judged("CANNOT TELL", "unended", fact)
+    raise Judged("VIOLATES", "ignored", f"{what} is not a JSON object: {shown(text)}")
+
+
+def _demand_schema(value: dict[str, Any], what: str) -> None:
+    is_valid = (
+        set(value) == {"color", "bright"}
+        and value["color"] in COLORS
+        and isinstance(value["bright"], bool)
+    )
+    if not is_valid:
+        raise Judged("VIOLATES", "schema", f"{what} is not as the schema says: {shown(value)}")
+
+
+def _three(setting: Setting, what: str, more: dict[str, Any]) -> Asking[tuple[Answer, Answer]]:
+    """Ask whole, whole again and streamed; return the first and the last."""
+    yield from ordinary(completion(setting, "completion"))
+    yield from honoured(chat(setting, "plain chat"))
+    whole = yield from honoured(_request(setting, what, stream=False, more=more))
+    again = yield from honoured(_request(setting, what, stream=False, more=more))
+    stream = yield from honoured(_request(setting, f"{what}, streamed", stream=True, more=more))
+    if (whole.text, _plain(whole)) != (again.text, _plain(again)):
+        raise Judged("CANNOT TELL", "unsteady", UNSTEADY)
+    return whole, stream
+
+
+def _plain(answer: Answer) -> list[tuple[str, str]]:
+    return [(call.name, call.arguments) for call in answer.tools]
+
+
+def ask_json_object(setting: Setting) -> Asking[RowFinding]:
+    """An answer that has to be a JSON object."""
+    more = {"response_format": {"type": "json_object"}}
+    whole, stream = yield from _three(setting, "JSON object", more)
+    of_whole = _demand_object(whole.text, whole.finish, "the whole answer")
+    of_stream = _demand_object(stream.text, stream.finish, "the streamed answer")
+    # Values and not texts: a server may write the whole answer anew, with other spaces.
+    demand_same("text", "object", of_whole, of_stream)
+    return conforms(f"{shown(whole.text)}, streamed as whole")
+
+
+def ask_json_schema(setting: Setting) -> Asking[RowFinding]:
+    """An answer that has to be valid under a schema."""
+    schema = {"name": "choice", "strict": True, "schema": SCHEMA}
+    more = {"response_format": {"type": "json_schema", "json_schema": schema}}
+    whole, stream = yield from _three(setting, "JSON schema", more)
+    found: list[Any] = []
+    for answer, mode in ((whole, "whole"), (stream, "streamed")):
+        what = f"the {mode} answer"
+        value = _demand_object(answer.text, answer.finish, what)
+        _demand_schema(value, what)
+        found.append(value)
+    demand_same("text", "object", *found)
+    return conforms(f"{shown(whole.text)}, streamed as whole")
+
+
+def _demand_call(answer: Answer, mode: str) -> Any:
+    """Return the arguments of the forced tool's call."""
+    if problems := [problem for problem in answer.problems if "tool" in problem]:
+        raise Judged("VIOLATES", "schema", f"{mode}: {'; '.join(problems)}")
+    if not answer.tools:
+        if answer.finish == "length" and not answer.text.strip():
+            raise Judged("CANNOT TELL", "unended", f"{mode}: no call in {TOKENS} tokens")
+        fact = f"{mode}: the tool is forced and not called: {shown(answer.text)}"
+        raise Judged("VIOLATES", "ignored", fact)
+    call = answer.tools[0]
+    if call.name != TOOL:
+        raise Judged("VIOLATES", "name", f"{mode}: calls {call.name!r}, which is not {TOOL!r}")
+    value = _demand_object(call.arguments, answer.finish, f"{mode}: the arguments")
+    _demand_schema(value, f"{mode}: the arguments")
+    return value
+
+
+def ask_tools(setting: Setting) -> Asking[RowFinding]:
+    """A tool that the client forces."""
+    function = {"name": TOOL, "description": "Paint a wall.", "parameters": SCHEMA}
+    more = {
+        "tools": [{"type": "function", "function": function}],
+        "tool_choice": {"type": "function", "function": {"name": TOOL}},
+    }
+    whole, stream = yield from _three(setting, "forced tool", more)
+    of_whole = _demand_call(whole, "whole")
+    of_stream = _demand_call(stream, "streamed")
+    demand_same("text", "arguments", of_whole, of_stream)
+    return conforms(f"{TOOL}({of_whole}), streamed as whole")
