@@ -27,8 +27,8 @@ from harness.history import (
 class ServedCheck(Check):
     """The service was ready, none of its processes ended before the trial, and it was healthy.
 
-    A process that a fault provably ended has nothing to answer for, and nor has the health of its
-    service.
+    A process that a fault provably ended has nothing to answer for, nor has the health of a service
+    that a fault provably struck.
     """
 
     properties: ClassVar = replace(NO_VALUE, wrong=FailsAt.WORLD_END, missing=FailsAt.WORLD_END)
@@ -39,38 +39,21 @@ class ServedCheck(Check):
 
     def judge(self, history: History) -> Finding:
         """Judge by what the harness noted of the service."""
-        unready = about_service(history, SERVICE_UNREADY, self.service)
-        ready = about_service(history, SERVICE_READY, self.service)
         last = about_service(history, SERVICE_LAST, self.service)
-        if unready:
-            why = unready[0].event.values.get("why")
-            return self._failed(f"{self.service} was not ready: {why}", unready[0])
-        if not ready or not last:
+        if (found := trouble(history, self.service)) is not None:
+            reason, seen = found
+            return self._failed(reason, seen)
+        if not last:
             return self._failed(f"whether {self.service} served was not noted", None)
-        by_fault = self._ended_by_fault(history)
-        for seen in about_service(history, SERVICE_ENDED, self.service):
-            process = seen.event.values.get("process")
-            if process not in by_fault:
-                how = ended(seen.event.values)
-                after = (seen.event.ns - ready[0].event.ns) / 1e9
-                reason = (
-                    f"{self.service} said that it was ready, and its process {process} ended"
-                    f" {after:.1f} s later with {how}"
-                )
-                return self._failed(reason, seen)
-        if last[0].event.values.get("healthy") is not True and not by_fault:
+        served = history.services.get(self.service)
+        is_struck = served is not None and any(fault.proved for fault in served.faults)
+        if last[0].event.values.get("healthy") is not True and not is_struck:
             return self._failed(f"{self.service} runs, and is not healthy", last[0])
         return Finding(check=self.id, kind=self.kind, line=last[0].line)
 
     def _failed(self, reason: str, seen: Seen | None) -> Finding:
         line = seen.line if seen is not None else None
         return Finding(check=self.id, kind=self.kind, reason=reason, line=line)
-
-    def _ended_by_fault(self, history: History) -> set[int]:
-        """Processes that a fault provably ended."""
-        served = history.services.get(self.service)
-        faults = served.faults if served is not None else ()
-        return {fault.rank for fault in faults if fault.ends}
 
     @classmethod
     def lint(cls, checks: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
@@ -84,3 +67,29 @@ class ServedCheck(Check):
                     "is not a service of this scenario",
                     suggestion=closest(check.service, names),
                 )
+
+
+def trouble(history: History, service: str) -> tuple[str, Seen] | None:
+    """Say why a service was not there for all of a trial, and what shows it; None where it was.
+
+    A process that a fault provably ended has nothing to answer for.
+    """
+    for seen in about_service(history, SERVICE_UNREADY, service):
+        return f"{service} was not ready: {seen.event.values.get('why')}", seen
+    served = history.services.get(service)
+    faults = served.faults if served is not None else ()
+    by_fault = {fault.rank for fault in faults if fault.ends}
+    ready = about_service(history, SERVICE_READY, service)
+    for seen in about_service(history, SERVICE_ENDED, service):
+        process = seen.event.values.get("process")
+        if process in by_fault or not ready:
+            continue
+        how = ended(seen.event.values)
+        at = seen.event.values.get("ns")
+        after = (at - ready[0].event.ns) / 1e9 if isinstance(at, int) else 0.0
+        reason = (
+            f"{service} said that it was ready, and its process {process} ended"
+            f" {max(after, 0.0):.1f} s later with {how}"
+        )
+        return reason, seen
+    return None

@@ -64,7 +64,7 @@ class Strikes:
         due = [
             (fault, ranks)
             for fault, ranks in self._faults
-            if event.name == fault.event and (fault.id, ranks[0]) not in self._struck
+            if ranks and event.name == fault.event and (fault.id, ranks[0]) not in self._struck
         ]
         world = self._world
         rank = event.rank

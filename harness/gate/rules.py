@@ -102,12 +102,20 @@ def _code_that_ran(basis: GateBasis, required: Required, report: Report) -> Ruli
         if cell.ran
         for name in cell.ran.children
     }
-    unknown = (
-        "programs"
-        if scenario.program
-        else f"processes that ranks started ({some(sorted(children))})"
+    served = sorted(
+        {
+            service.name
+            for cell in _required_cells(basis, required, report)
+            for service in cell.services
+        }
     )
-    if (scenario.program or children) and basis.policy.programs != "allowed":
+    unknown = "programs"
+    if not scenario.program and served:
+        unknown = f"services ({some(served)})"
+    elif not scenario.program:
+        unknown = f"processes that ranks started ({some(sorted(children))})"
+    is_unknown = bool(scenario.program or served or children)
+    if is_unknown and basis.policy.programs != "allowed":
         return (
             "CANNOT TELL",
             f"the code that {unknown} loaded is unknown; the policy may say programs: allowed",
@@ -117,7 +125,7 @@ def _code_that_ran(basis: GateBasis, required: Required, report: Report) -> Ruli
             "REFUSED",
             f"this does not prove that the commit's code ran: {some(report.strangers)}",
         )
-    if scenario.program or children:
+    if is_unknown:
         return "MET", f"by the policy, although the code that {unknown} loaded is unknown"
     if basis.policy.tree == "any":
         return "MET", "not asked"

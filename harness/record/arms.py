@@ -198,7 +198,7 @@ def changed_services(scenario: Scenario) -> list[str]:
 
 
 def _command(service: Service) -> str:
-    variables = [f"{key}={value}" for key, value in sorted(service.env.items())]
+    variables = [f"{key}={shlex.quote(value)}" for key, value in sorted(service.env.items())]
     return " ".join([*variables, shlex.join(service.program)])
 
 

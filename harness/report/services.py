@@ -33,12 +33,21 @@ def services_section(record: Record) -> list[Block]:
     return [
         Heading(2, "Services"),
         Table(
-            ("service", "arm", "cell", "program", "processes", "starts", "ready after", "memory"),
+            (
+                "service",
+                "arm",
+                "cell",
+                "program",
+                "processes",
+                "starts",
+                "ready after",
+                "peak memory",
+            ),
             tuple(rows),
         ),
         Note(
-            "Starts, ends and memory come from the process that forked a service. Which modules it"
-            " loaded is not recorded: its program and the packages of its environment are."
+            "Starts, ends and memory come from the process that forked a service; memory is that of"
+            " its largest own process, without children. What a service loaded is not recorded."
         ),
     ]
 
@@ -46,7 +55,9 @@ def services_section(record: Record) -> list[Block]:
 def _rows(record: Record) -> Iterator[tuple[Part, ...]]:
     for cell in record.judgement.cells:
         for service in cell.services:
-            words = " ".join([f"{key}={value}" for key, value in sorted(service.env.items())])
+            words = " ".join(
+                [f"{key}={shlex.quote(value)}" for key, value in sorted(service.env.items())]
+            )
             program = f"{words} {shlex.join(service.program)}".strip()
             ready = "never" if service.seconds is None else f"{service.seconds:.1f} s"
             memory = service.max_rss_kib
@@ -78,5 +89,10 @@ def _odd(service: ServiceSummary) -> Iterator[str]:
         yield f"{name} was not ready at {plural(service.unready, 'start')}"
     for way, count in service.ends.items():
         yield f"{name} ended by itself in {plural(count, 'trial')}, with {way}"
+    if service.ended:
+        yield f"{plural(service.ended, 'start')} of {name} ended by themselves"
+    if service.left:
+        processes = "1 process" if service.left == 1 else f"{service.left} processes"
+        yield f"{name} left {processes} when it had ended"
     if service.unhealthy:
         yield f"{name} ran and was not healthy at the end of {plural(service.unhealthy, 'trial')}"

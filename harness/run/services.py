@@ -8,10 +8,11 @@ was seen of it, and its own events what its keeper says of its processes.
 
 from __future__ import annotations
 
-import http.client
 import json
+import re
 import shutil
 import signal
+import socket
 import sys
 import threading
 import time
@@ -20,6 +21,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
+
+import psutil
 
 from harness.events import Event
 from harness.faults import Fault
@@ -61,7 +64,11 @@ FOLDER: Final = "services"
 HOST: Final = "127.0.0.1"
 POLL: Final = 0.05
 HEALTH_WITHIN: Final = 2.0
-"""Seconds in which a service that is alive answers whether it is healthy."""
+"""Seconds in which a service answers whether it is ready."""
+BUSY_WITHIN: Final = 10.0
+"""Seconds in which it answers whether it is healthy when the ranks have ended: it may be busy."""
+LINE_LIMIT: Final = 256
+STATUS: Final = re.compile(rb"HTTP/1\.[01] 200[ \r\n]")
 ENDS_WITHIN: Final = 5.0
 """Seconds between asking a service to end and killing it."""
 JOINED_WITHIN: Final = 60.0
@@ -121,7 +128,7 @@ class ServiceWorld:
         begun = time.monotonic()
         self._thread.start()
         within = self._service.ready.within
-        while not self.is_healthy():
+        while not (self.is_healthy() and self.is_its_own()) or self.exits():
             self.seconds = round(time.monotonic() - begun, 3)
             gone = self.exits()
             if gone or not self._thread.is_alive():
@@ -130,6 +137,8 @@ class ServiceWorld:
                 return
             if self.seconds > within:
                 self.why = f"it did not answer GET {self._service.ready.http} within {within:g} s"
+                if self.is_healthy():
+                    self.why = f"a process of another program answers on its port {self._port}"
                 return
             time.sleep(POLL)
         self.seconds = round(time.monotonic() - begun, 3)
@@ -155,20 +164,56 @@ class ServiceWorld:
 
     def own_ends(self) -> list[Event]:
         """List the ends of processes before they were asked to end."""
-        stopping = [event.ns for event in list(self.world.events) if event.name == SERVICE_STOPPING]
-        until = stopping[0] if stopping else time.monotonic_ns()
+        # What the harness ended, at our request or because another process had failed, is not its
+        # own end.
+        ending = (SERVICE_STOPPING, "world.stopped")
+        asked = [event.ns for event in list(self.world.events) if event.name in ending]
+        until = asked[0] if asked else time.monotonic_ns()
         return [event for event in self.exits() if event.ns < until]
 
-    def is_healthy(self) -> bool:
-        """Ask it."""
-        connection = http.client.HTTPConnection(HOST, self._port, timeout=HEALTH_WITHIN)
+    def is_healthy(self, *, within: float = HEALTH_WITHIN) -> bool:
+        """Ask it, and read the first line that it answers.
+
+        The time is for all of that: who drips bytes is not healthy.
+        """
+        until = time.monotonic() + within
+        request = f"GET {self._service.ready.http} HTTP/1.1\r\nHost: {HOST}\r\n"
+        request += "Connection: close\r\n\r\n"
+        line = b""
         try:
-            connection.request("GET", self._service.ready.http)
-            return connection.getresponse().status == 200
-        except (OSError, http.client.HTTPException):
+            with socket.create_connection((HOST, self._port), timeout=within) as connection:
+                connection.sendall(request.encode())
+                while b"\n" not in line and len(line) < LINE_LIMIT:
+                    connection.settimeout(max(until - time.monotonic(), 0.001))
+                    data = connection.recv(LINE_LIMIT)
+                    if not data:
+                        break
+                    line += data
+        except OSError:
             return False
-        finally:
-            connection.close()
+        return STATUS.match(line) is not None
+
+    def is_its_own(self) -> bool:
+        """Return whether a process of the service listens on its port.
+
+        Another server may have the port by chance. Where the system does not tell, and behind a
+        door, nobody else can be told from it.
+        """
+        if self._door is not None:
+            return True
+        for pid in self.pids():
+            try:
+                process = psutil.Process(pid)
+                for one in (process, *process.children(recursive=True)):
+                    for connection in one.net_connections(kind="tcp"):
+                        is_here = bool(connection.laddr) and connection.laddr.port == self._port
+                        if connection.status == psutil.CONN_LISTEN and is_here:
+                            return True
+            except psutil.NoSuchProcess:
+                continue
+            except (psutil.AccessDenied, NotImplementedError):
+                return True
+        return False
 
     def pids(self) -> list[int]:
         """Pids of its processes, by their numbers."""
@@ -390,7 +435,11 @@ class Services:
         staged = material.arms[of_arm]
         environment = material.environments.get(of_arm)
         own = service.keep == "trial"
-        deadline = service.ready.within + material.scenario.world.deadline + JOINED_WITHIN
+        reference = material.scenario.subject.reference
+        trial = material.scenario.world.deadline
+        if reference is not None and reference.deadline is not None:
+            trial = max(trial, reference.deadline)
+        deadline = service.ready.within + trial + JOINED_WITHIN
         inputs = material.inputs
         placed = hosts_of(service, size)
         program = service.program
@@ -520,7 +569,7 @@ class TrialServices:
         before its keeper hears of its end.
         """
         for name, running in self.running.items():
-            is_healthy = not running.why and running.is_healthy()
+            is_healthy = not running.why and running.is_healthy(within=BUSY_WITHIN)
             if name in self.own:
                 with suppress(Exception):
                     running.stop()
@@ -533,8 +582,8 @@ class TrialServices:
                     "start": running.start,
                     "process": event.rank,
                 }
-                noted = {**about, **how}
-                world.add(Event(ns=event.ns, by="harness", name=SERVICE_ENDED, values=noted))
+                # Its own time may be before the trial began, whose first event is another.
+                world.note(SERVICE_ENDED, rank=None, **about, **how, ns=event.ns)
             world.note(SERVICE_LAST, service=name, start=running.start, healthy=is_healthy)
 
     def finish(self) -> dict[str, Capture]:

@@ -126,7 +126,8 @@ class CodeKeeper(TrialKeeper):
 def alike_reasons(scenario: Scenario, arms: Mapping[str, ArmCode]) -> Iterator[VerdictReason]:
     """Why arms that are compared could not have differed: they are the same."""
     if (other := arms.get("reference")) is not None:
-        if arms["candidate"].same_as(other):
+        served_alike = scenario.services_of("candidate") == scenario.services_of("reference")
+        if served_alike and arms["candidate"].same_as(other):
             alike = "a and b have the same code, arguments and environment"
             yield VerdictReason(VerdictCode.ARMS_ALIKE, f"nothing could differ: {alike}")
         return

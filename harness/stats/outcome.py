@@ -11,13 +11,29 @@ from typing import Annotated, Any, Literal, Protocol
 from pydantic import Field
 
 from harness.checks import Finding, RankFinding, judge_trial
+from harness.checks.served import ServedCheck, trouble
 from harness.faults import Proved, of_arm, prove
 from harness.faults.proof import STRUCK, noted
 from harness.forms.model import Model
 from harness.forms.text import numbered
-from harness.history import FaultOnRank, History, ended, machine_of
+from harness.history import (
+    SERVICE_READY,
+    SERVICE_UNREADY,
+    FaultOnRank,
+    History,
+    about_service,
+    ended,
+    machine_of,
+)
 from harness.reason import Deviation, DeviationCode, Skip, VerdictReason, Void, VoidCode
-from harness.scenario import Cell, Scenario, derive_seed, processes_of, reference_of
+from harness.scenario import (
+    Cell,
+    MustFail,
+    Scenario,
+    derive_seed,
+    processes_of,
+    reference_of,
+)
 from harness.stats.ends import harness_error, how_it_ended, short, shown
 from harness.stats.hang import LineOf
 from harness.stats.stated import deviation
@@ -155,12 +171,27 @@ def read_history(
     """
     folder = trial_folder(cell.slug, arm, index)
     history = History.read(read(f"{folder}/{EVENTS}"), size=cell.ranks, reference=reference)
-    services = {
-        name: History.read(read(service_events(folder, name)), size=processes_of(service, cell))
-        for name, service in scenario.services_of(arm).items()
-        if service.keep == "trial"
-    }
+    services: dict[str, History] = {}
+    for name, service in scenario.services_of(arm).items():
+        place = folder
+        if service.keep == "cell":
+            start = start_of(history, name)
+            if start is None:
+                continue
+            place = service_folder(cell.slug, arm, name, start)
+        text = read(service_events(place, name))
+        services[name] = History.read(text, size=processes_of(service, cell))
     return history.with_services(services)
+
+
+def start_of(history: History, service: str) -> int | None:
+    """Return which start of a service a trial had, by what the harness noted."""
+    for name in (SERVICE_READY, SERVICE_UNREADY):
+        for seen in about_service(history, name, service):
+            start = seen.event.values.get("start")
+            if type(start) is int and start >= 0:
+                return start
+    return None
 
 
 def no_lines(_file: str, _line: int) -> str | None:
@@ -224,7 +255,7 @@ def judge(
     must_fail = scenario.subject.control.must_fail if scenario.subject.control else None
     if arm == "control" and must_fail is not None:
         if must_fail.applies(cell.values):
-            otherwise = deviation(
+            otherwise = _service_deviation(scenario, must_fail, history) or deviation(
                 must_fail, findings, history, faults=ended, silence=silence, line_of=line_of
             )
         elif failed:
@@ -247,6 +278,22 @@ def judge(
         otherwise=otherwise,
     )
     return trial, findings
+
+
+def _service_deviation(
+    scenario: Scenario, must_fail: MustFail, history: History
+) -> Deviation | None:
+    """Say which service a control's trial had not: whatever fails then, fails for want of it.
+
+    None where it is stated that the control fails so.
+    """
+    stated = next((check for check in scenario.checks if check.id == must_fail.check), None)
+    if isinstance(stated, ServedCheck):
+        return None
+    for name in scenario.services:
+        if (found := trouble(history, name)) is not None:
+            return Deviation(DeviationCode.UNSTATED_END, found[0])
+    return None
 
 
 def unproved(arm: Arm, proved: Sequence[Proved], *, failed: bool) -> Void | None:

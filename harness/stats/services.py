@@ -4,18 +4,18 @@ it ended.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from statistics import median
 
 from pydantic import Field
 
-from harness.events import EventError
 from harness.forms.model import Model
 from harness.history import (
     SERVICE_ENDED,
     SERVICE_LAST,
     SERVICE_READY,
+    SERVICE_STOPPING,
     SERVICE_UNREADY,
     History,
     about_service,
@@ -32,6 +32,7 @@ from harness.stats.outcome import (
     service_folder,
     trial_folder,
 )
+from harness.stats.tally import NO_STARTS, Starts
 
 WAYS_KEPT = 5
 
@@ -51,6 +52,8 @@ class ServiceSummary(Model):
         ends: how processes ended before they were asked to, with the number of trials, the first
             few ways.
         max_rss_kib: most memory of one of its processes; None where no end was seen.
+        left: most processes that it left when it had ended; the keeper ended them.
+        ended: of a service that the cell keeps, starts that ended by themselves.
         events: path of the events of its first start.
     """
 
@@ -66,6 +69,8 @@ class ServiceSummary(Model):
     seconds: float | None
     ends: dict[str, int] = Field(default_factory=dict)
     max_rss_kib: int | None
+    left: int = 0
+    ended: int = 0
     events: str
 
 
@@ -82,7 +87,8 @@ class ServiceCounts:
     unhealthy: int = 0
     memory: int = 0
     events: str = ""
-    read: set[str] = field(default_factory=set)
+    ended: set[int] = field(default_factory=set)
+    left: int = 0
 
 
 class ServiceKeeper(TrialKeeper):
@@ -92,14 +98,9 @@ class ServiceKeeper(TrialKeeper):
         self,
         scenario: Scenario,
         cell: Cell,
-        *,
-        read: Callable[[str], bytes],
-        names: Collection[str],
     ) -> None:
         self._cell = cell
         self._faults = scenario.faults
-        self._read = read
-        self._names = names
         arms: list[Arm] = ["candidate"]
         if scenario.subject.control is not None:
             arms.append("control")
@@ -153,35 +154,31 @@ class ServiceKeeper(TrialKeeper):
         ]
         counts.unhealthy += not ways and not by_fault and healthy == [False]
         served = history.services.get(name)
-        if served is None and index in counts.starts:
-            place = service_folder(self._cell.slug, counts.arm, name, counts.starts[index])
-            served = self._kept(service_events(place, name), counts)
-        elif served is not None and not counts.events:
+        if served is None:
+            return
+        start = counts.starts.get(index, index)
+        if not counts.events:
             folder = trial_folder(self._cell.slug, counts.arm, index)
+            if counts.service.keep == "cell":
+                folder = service_folder(self._cell.slug, counts.arm, name, start)
             counts.events = service_events(folder, name)
-        if served is not None:
-            counts.memory = max(counts.memory, _memory(served))
+        counts.memory = max(counts.memory, _memory(served))
+        if _ended_by_itself(served):
+            counts.ended.add(start)
+        counts.left = max(counts.left, _left(served))
 
-    def _kept(self, path: str, counts: ServiceCounts) -> History | None:
-        """Return the events of a start that the cell keeps, the first time it is asked for."""
-        if path not in self._names or path in counts.read:
-            return None
-        counts.read.add(path)
-        counts.events = counts.events or path
-        try:
-            return History.read(self._read(path), size=processes_of(counts.service, self._cell))
-        except EventError:
-            return None
-
-    def starts(self, arm: Arm) -> dict[int, tuple[int, ...]]:
-        """Return which starts of the services that the cell keeps each trial of an arm had."""
+    def starts(self, arm: Arm) -> Starts:
+        """Return which start of what the cell keeps each trial of an arm had."""
         kept = [
-            counts.starts
+            counts
             for (whose, _), counts in self._counts.items()
             if whose == arm and counts.service.keep == "cell"
         ]
-        indices = {index for starts in kept for index in starts}
-        return {index: tuple(starts.get(index, -1) for starts in kept) for index in sorted(indices)}
+        if not kept:
+            return NO_STARTS
+        # Trials are as independent as the service that was started least.
+        least = min(kept, key=lambda counts: len(set(counts.starts.values())))
+        return Starts(of=least.starts, ended=frozenset(least.ended))
 
     def fields(self) -> CellFields:
         return {"services": [self._summary(*key) for key in self._counts]}
@@ -203,8 +200,29 @@ class ServiceKeeper(TrialKeeper):
             seconds=round(median(counts.ready.values()), 3) if counts.ready else None,
             ends=counts.ends,
             max_rss_kib=counts.memory or None,
+            left=counts.left,
+            ended=len(counts.ended) if service.keep == "cell" else 0,
             events=counts.events,
         )
+
+
+def _ended_by_itself(served: History) -> bool:
+    """Return whether a process ended before anybody asked it to."""
+    asked = [*served.noted(SERVICE_STOPPING), *served.noted("world.stopped")]
+    until = min((seen.event.ns for seen in asked), default=None)
+    for process in range(served.size):
+        end = served.exit(process)
+        if end is not None and (until is None or end.event.ns < until):
+            return True
+    return False
+
+
+def _left(served: History) -> int:
+    for seen in served.served(None, "world.survivors"):
+        count = seen.event.values.get("count")
+        if isinstance(count, int):
+            return count
+    return 0
 
 
 def _number(value: object) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Decimal
 from typing import Literal
 
@@ -59,23 +60,34 @@ class StartCounts(Model):
     """Starts of the services that an arm of a cell keeps.
 
     Attributes:
-        counted: starts with a counted trial.
-        failed: of those, starts in which a trial failed.
+        made: all of them.
+        counted: starts with a counted trial, or that failed.
+        failed: of those, starts that ended by themselves, or in which a trial failed.
         as_stated: of those, starts in which every counted trial failed as stated.
-        voids: starts without a counted trial.
+        voids: starts that have not failed, and have a void trial.
     """
 
+    made: int
     counted: int
     failed: int
     as_stated: int
     voids: int
 
 
-Starts = Mapping[int, tuple[int, ...]]
-"""By trial, which start of each service that a cell keeps it had. Empty where none is kept."""
+@dataclass(frozen=True)
+class Starts:
+    """Starts of the service that an arm of a cell keeps; of several, of the one started least.
+
+    Attributes:
+        of: by trial, the number of the start that it had. Empty where no service is kept.
+        ended: starts that ended by themselves, in a trial or between two.
+    """
+
+    of: Mapping[int, int]
+    ended: Collection[int] = ()
 
 
-NO_STARTS: Starts = {}
+NO_STARTS = Starts({})
 
 
 class Tally(Model):
@@ -115,8 +127,9 @@ def tally(scenario: Scenario, trials: list[Trial], starts: Starts = NO_STARTS) -
     counted = [trial for trial in trials if trial.outcome != "void"]
     failed = sum(trial.outcome == "fail" for trial in counted)
     voids = len(trials) - len(counted)
-    by_start = _count_starts(trials, starts) if starts else None
+    by_start = _count_starts(trials, starts) if starts.of else None
     units = len(counted) if by_start is None else by_start.counted
+    made = len(trials) if by_start is None else by_start.made
     bad = failed if by_start is None else by_start.failed
     lost = voids if by_start is None else by_start.voids
     confidence = scenario.trials.accept.confidence
@@ -126,23 +139,30 @@ def tally(scenario: Scenario, trials: list[Trial], starts: Starts = NO_STARTS) -
         failed=failed,
         voids=voids,
         upper=upper_bound(bad, units, confidence=confidence),
-        upper_with_voids=upper_bound(bad + lost, units + lost, confidence=confidence),
+        upper_with_voids=upper_bound(bad + lost, made, confidence=confidence),
         starts=by_start,
     )
 
 
 def _count_starts(trials: Sequence[Trial], starts: Starts) -> StartCounts:
-    """Count starts by what became of their trials."""
-    groups: defaultdict[tuple[int, ...], list[Trial]] = defaultdict(list)
+    """Count starts by what became of them and of their trials."""
+    groups: defaultdict[int, list[Trial]] = defaultdict(list)
     for trial in trials:
-        groups[starts.get(trial.index, ())].append(trial)
-    counted = [[trial for trial in group if trial.outcome != "void"] for group in groups.values()]
-    full = [group for group in counted if group]
+        groups[starts.of.get(trial.index, -1)].append(trial)
+    counted = 0
+    failed = 0
+    as_stated = 0
+    voids = 0
+    for start, group in groups.items():
+        full = [trial for trial in group if trial.outcome != "void"]
+        has_failed = start in starts.ended or any(trial.outcome == "fail" for trial in full)
+        counted += bool(full) or has_failed
+        failed += has_failed
+        as_stated += bool(full) and all(trial.as_stated for trial in full)
+        # The bound that counts voids as failures counts each start with one.
+        voids += len(full) < len(group) and not has_failed
     return StartCounts(
-        counted=len(full),
-        failed=sum(any(trial.outcome == "fail" for trial in group) for group in full),
-        as_stated=sum(all(trial.as_stated for trial in group) for group in full),
-        voids=len(counted) - len(full),
+        made=len(groups), counted=counted, failed=failed, as_stated=as_stated, voids=voids
     )
 
 

@@ -340,7 +340,7 @@ def _judge_cell(basis: _Basis, cell: Cell, facts: CellFacts) -> CellVerdict:
     ran = provenance.Ran(read=basis.read, names=basis.names)
     code = CodeKeeper(scenario, basis.arms, ran)
     watches = Watches(scenario, cell)
-    services = ServiceKeeper(scenario, cell, read=basis.read, names=basis.names)
+    services = ServiceKeeper(scenario, cell)
     keepers: list[TrialKeeper] = [
         watches,
         basis.teeth,

@@ -416,3 +416,141 @@ def test_a_link_between_processes_of_a_service_is_cut(served: Callable[..., Ran]
     strikes = [strike for trial in tally.trials for strike in trial.strikes]
     assert len(strikes) == 5
     assert all(strike.proved and "packets" in strike.description for strike in strikes)
+
+
+def test_a_control_whose_server_never_starts_is_no_control(served: Callable[..., Ran]) -> None:
+    """Whatever fails then fails for want of a server: a slip in a flag would be a perfect bug."""
+    ran = served(SCENARIO.replace("[--wrong]", "[--unable]"))
+    assert ran.code == 2, ran.out + ran.err
+    cell = ran.record.judgement.cells[0]
+    assert any("engine was not ready" in str(reason) for reason in cell.reasons)
+
+
+DIES_BETWEEN = SERVER.replace(
+    "        self.send_response(200)\n",
+    """        if self.path == "/health" and os.path.exists("asked"):
+            import threading
+            threading.Timer(0.05, os._exit, [9]).start()
+        if self.path == "/":
+            open("asked", "w").close()
+        self.send_response(200)
+""",
+)
+
+
+def test_a_start_that_ends_between_two_trials_has_failed(served: Callable[..., Ran]) -> None:
+    """Whether or not a trial saw it, the events of the start tell."""
+    ran = served(KEPT, **{"server.py": DIES_BETWEEN})
+    assert ran.code == 1, ran.out + ran.err
+    tally = ran.record.judgement.cells[0].candidate
+    assert tally is not None
+    assert tally.starts is not None
+    # Where one ends a moment later, in the next trial, that trial fails too.
+    assert tally.starts.failed == tally.starts.counted >= 3
+    assert "of engine ended by themselves" in (ran.folder / "report.md").read_text()
+
+
+def test_a_server_of_somebody_else_on_the_port_is_not_the_service(
+    served: Callable[..., Ran],
+) -> None:
+    """The service itself only sleeps; what it started apart from itself answers."""
+    sleeps = """
+import subprocess
+import sys
+
+ANSWERS = '''
+import os, sys
+if os.fork():
+    os._exit(0)
+os.setsid()
+import http.server
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+'''
+subprocess.run([sys.executable, "-c", ANSWERS, sys.argv[1]], check=True)
+import signal
+signal.pause()
+"""
+    text = SCENARIO.replace("within: 20s", "within: 2s")
+    text = text.replace("candidate: 5, control: 5", "candidate: 1, control: 1")
+    ran = served(text, **{"server.py": sleeps})
+    report = (ran.folder / "report.md").read_text()
+    assert "a process of another program answers on its port" in report
+
+
+def test_a_server_that_drips_headers_for_ever_is_not_ready(served: Callable[..., Ran]) -> None:
+    """The time is for the whole answer."""
+    drips = """
+import socket
+import sys
+import time
+
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+while True:
+    client, _ = listener.accept()
+    try:
+        while True:
+            client.sendall(b"HTTP/1.1 100 Continue\\r\\n\\r\\n")
+            time.sleep(0.1)
+    except OSError:
+        client.close()
+"""
+    text = SCENARIO.replace("within: 20s", "within: 1s")
+    text = text.replace("candidate: 5, control: 5", "candidate: 1, control: 1")
+    ran = served(text, **{"server.py": drips})
+    assert "it did not answer GET /health within 1 s" in (ran.folder / "report.md").read_text()
+
+
+def test_files_of_a_service_lie_beside_a_ready_subject(served: Callable[..., Ran]) -> None:
+    """With `use` there is no folder of code but for these."""
+    text = SCENARIO.replace("  entry: subject:ask\n", "  use: openai-client\n")
+    text = text.replace("value: answer.text, to: right", "value: requests.done.failed, to: 3")
+    text = text.replace("candidate: 5, control: 5", "candidate: 1, control: 1")
+    ran = served(text)
+    services = ran.record.judgement.cells[0].services
+    assert [service.unready for service in services] == [0, 0]
+
+
+def forged(ran: Ran, rankproof: Run, name: str, old: str, new: str) -> str:
+    """Change a file of the evidence, sign again, and return what verify says."""
+    path = trial_of(ran, "") / name
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    sign_again(ran)
+    verified = rankproof("verify", str(ran.folder / "report.md"), "--signer", signer(ran))
+    assert verified.code == 3, verified.out
+    path.write_text(text)
+    return verified.out
+
+
+def test_what_two_files_tell_of_one_service_is_held_together(
+    served: Callable[..., Ran], rankproof: Run
+) -> None:
+    """Scenario, time, process and readiness: each is refused where the other file differs."""
+    ran = served(SCENARIO.replace("candidate: 5, control: 5", "candidate: 2, control: 1"))
+    own = "candidate-00000/engine.jsonl"
+    trial = "candidate-00000/events.jsonl"
+    first = (trial_of(ran, "") / own).read_text().splitlines()[0]
+    begun = json.loads(first)["ns"]
+    for name, old, new in (
+        (own, '"scenario":"served"', '"scenario":"other"'),
+        (own, '"size":1', '"size":2'),
+        (own, f'"ns":{begun}', f'"ns":{begun + 3_600_000_000_000}'),
+        (own, '"name":"rank.exited"', '"name":"rank.left"'),
+        (own, '"name":"world.end"', '"name":"world.over"'),
+        (trial, '"seconds":', '"seconds":1e9,"then":'),
+        (trial, '"is_fresh":true', '"is_fresh":"no"'),
+        (trial, '"name":"service.last"', '"name":"service.first"'),
+    ):
+        out = forged(ran, rankproof, name, old, new)
+        assert "engine" in out or "REFUSED" in out
+    # A copy of another trial's service.
+    place = trial_of(ran, "")
+    (place / own).write_text((place / "candidate-00001/engine.jsonl").read_text())
+    sign_again(ran)
+    verified = rankproof("verify", str(ran.folder / "report.md"), "--signer", signer(ran))
+    assert verified.code == 3

@@ -87,7 +87,7 @@ def test_what_may_be_meant_is_noted(tmp_path: Path, addition: str, message: str)
         (KILL.replace("engine,", "engin,"), "is not a service of this scenario"),
         (
             "{id: f, kind: raise, service: engine, ranks: [0], at: a.b, error: OSError}",
-            "cannot be struck from inside",
+            "cannot be struck by this kind",
         ),
         (
             "{id: f, kind: partition, service: engine, ranks: [0], at: a.b}",

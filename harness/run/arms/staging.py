@@ -42,6 +42,7 @@ from harness.run.arms.code import (
 from harness.run.inputs import leaves
 from harness.scenario import Arm, Scenario
 from harness.subjects import READY
+from harness.world.control.program import is_staged
 
 HEAD = "HEAD"
 # A script, and what Linux and macOS execute.
@@ -177,6 +178,7 @@ class _Staging:
         self, scenario: Scenario, *, folder: Path, inputs: list[Path], results: CodePlace
     ) -> None:
         subject = scenario.subject
+        self._scenario = scenario
         self._subject = subject
         self._folder = folder
         self._inputs = [real_place(path) for path in inputs]
@@ -186,10 +188,24 @@ class _Staging:
             has_module(self._module) if subject.program is None else has_any(subject.program)
         )
 
+    def _of_services(self) -> dict[str, bytes]:
+        """Files beside the scenario that a command line of a service names."""
+        words = {
+            word
+            for arm in self._scenario.subject.arms
+            for service in self._scenario.services_of(arm).values()
+            for word in service.program
+        }
+        return {
+            word: (self._folder / word).read_bytes()
+            for word in sorted(words)
+            if is_staged(word, self._folder)
+        }
+
     def stage_all(self) -> dict[str, StagedArm]:
         if self._subject.use is not None:
             # Laid out like any other code: the evidence holds it, and ranks load it from there.
-            code = READY[self._subject.use].files()
+            code = {**self._of_services(), **READY[self._subject.use].files()}
             return {
                 name: StagedArm(
                     lay(name, code, results=self._results, is_program=False),

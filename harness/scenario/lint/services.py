@@ -4,18 +4,31 @@ processes can be proved.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from harness.checks.served import ServedCheck
 from harness.forms.problem import Path, Problem, closest
 from harness.scenario.lint.draft import ScenarioDraft
-from harness.scenario.service import PORT
+from harness.scenario.service import PORT, Service
+
+TAKEN = ("events", "rank", "reference")
+"""Names of files that a trial has already."""
+PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_-]*)\}")
 
 
 def services_can_be_started(draft: ScenarioDraft) -> Iterator[Problem]:
     """Demand that a service listens where it is told to, and on this machine."""
+    variables: dict[str, str] = {}
     for name, service in draft.services.items():
         place: Path = ("services", name)
+        other = variables.setdefault(name.replace("-", "_"), name)
+        if name in TAKEN or other != name:
+            message = f"cannot be the name of a service beside {other}, whose variable is the same"
+            if name in TAKEN:
+                message = "cannot be the name of a service, because trials have files of that name"
+            yield draft.problem(place, f"{message}; rename it", at_key=True)
+        yield from _placeholders(draft, place, service)
         if not any(PORT in word for word in service.program):
             message = (
                 "does not say on which port to listen; put {port} where the command line states it"
@@ -48,10 +61,25 @@ def services_can_be_started(draft: ScenarioDraft) -> Iterator[Problem]:
         yield draft.problem(("matrix", "processes"), message, at_key=True)
 
 
+def _placeholders(draft: ScenarioDraft, place: Path, service: Service) -> Iterator[Problem]:
+    """Note a word in braces that nothing stands for: it reaches the server as it is."""
+    known = {"port", "processes", *draft.axes()}
+    for of_arm in draft.arms().values():
+        known |= {*draft.names(*of_arm, "with")}
+    for word in service.program:
+        for found in PLACEHOLDER.findall(word):
+            if found not in known:
+                message = f"has {{{found}}}, which is no argument or axis; it is passed as it is"
+                suggestion = closest(found, sorted(known))
+                yield draft.problem(
+                    (*place, "program"), message, at_key=True, suggestion=suggestion, kind="note"
+                )
+
+
 def services_are_asked_about(draft: ScenarioDraft) -> Iterator[Problem]:
-    """Demand a check that each service served, unless a fault strikes it."""
+    """Demand a check that each service served, unless a fault ends it."""
     asked = {check.service for check in draft.checks.values() if isinstance(check, ServedCheck)}
-    struck = {fault.service for fault in draft.faults.values()}
+    struck = {fault.service for fault in draft.faults.values() if fault.properties.ends_rank}
     for name in draft.services:
         if name not in asked | struck:
             message = (
@@ -76,13 +104,18 @@ def faults_of_services(draft: ScenarioDraft) -> Iterator[Problem]:
         if service.keep == "cell":
             message = "is kept for later trials, which the fault would change; use keep: trial"
             yield draft.problem(place, message)
-        if fault.properties.inside or fault.properties.needs_a_hub:
-            message = "cannot be struck from inside, because its processes have no runtime of ours"
+        if fault.properties.inside or fault.properties.needs_a_hub or fault.event is None:
+            message = (
+                "cannot be struck by this kind, which needs our runtime inside; use one that"
+                " strikes at an event, such as kill, pause or starve"
+            )
             yield draft.problem(place, message)
         which = fault.ranks.which
         processes = draft.axes().get("processes", [service.processes])
         fewest = min((size for size in processes if isinstance(size, int)), default=1)
         beyond = [rank for rank in which if rank >= fewest] if not isinstance(which, str) else []
+        if which == "nonzero" and fewest == 1:
+            beyond = [1]
         if beyond:
             message = f"has no process {beyond[0]}; {fault.service} has {fewest} in a cell"
             yield draft.problem(("faults", index, "ranks"), message)

@@ -134,7 +134,7 @@ def units(draft: ScenarioDraft, trials: Trials) -> tuple[int, int]:
     that a cell keeps.
     """
     kept = [service.starts for service in draft.services.values() if service.keep == "cell"]
-    starts = max(kept, default=MOST)
+    starts = min(kept, default=MOST)
     return min(trials.candidate, starts), min(trials.control, starts)
 
 

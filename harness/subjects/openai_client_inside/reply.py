@@ -158,7 +158,9 @@ def take_choice(choice: Mapping[str, Any], reply: ServerReply, wanted: Wanted, p
     text = None
     if isinstance(inner, dict):
         # A message without content says nothing; a completion without text is a problem.
-        text = (inner.get("content") or "") if wanted.api == CHAT else inner.get("text")
+        text = inner.get("content" if wanted.api == CHAT else "text")
+        if text is None and wanted.api == CHAT:
+            text = ""
     if not isinstance(text, str):
         reply.wrong("a choice has no text")
         return
