@@ -247,6 +247,28 @@ def test_code_that_nobody_knows(program: list[str], children: list[str], words: 
     assert (word, reason.startswith("by the policy, although the code that")) == ("MET", True)
 
 
+def test_code_that_services_loaded_is_unknown() -> None:
+    """The ranks may load the commit's code, and the server under test anything."""
+    service = {
+        "name": "engine",
+        "arm": "candidate",
+        "program": ["python", "/elsewhere/server.py"],
+        "env": {},
+        "processes": 1,
+        "keep": "trial",
+        "starts": 1,
+        "unready": 0,
+        "unhealthy": 0,
+        "seconds": 1.0,
+        "max_rss_kib": 1,
+        "events": "evidence/cell/candidate-00000/engine.jsonl",
+    }
+    one = report({**cell(), "services": [service]})
+    word, reason = ruled("code", basis(), one)
+    assert (word, "the code that services (engine) loaded" in reason) == ("CANNOT TELL", True)
+    assert ruled("code", basis("programs: allowed"), one)[0] == "MET"
+
+
 def test_children_of_a_cell_that_is_not_asked_for_are_not_in_the_way() -> None:
     """A policy that names one cell asks about the code of that cell only."""
     other = {**cell(OTHER), "ran": {"lists": {}, "children": ["ninja"]}}
