@@ -152,7 +152,7 @@ def test_what_was_changed_is_refused_under_a_good_signature(
     assert found.word == word, found.steps
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_a_server_that_keeps_every_promise_passes(correct: str, tmp_path: Path) -> None:
     """With every row that an address can be asked, and its first screen and report are short."""
     finished = made(correct, tmp_path, every=True, may_break=True)
@@ -201,7 +201,7 @@ def test_a_server_that_keeps_every_promise_is_accused_of_nothing_in_twenty_runs(
     assert accused == []
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_a_report_of_a_server_that_breaks_everything_stays_short(
     correct: str, tmp_path: Path
 ) -> None:

@@ -49,7 +49,7 @@ def test_a_warm_rank_finds_what_is_preloaded(
     assert told(ran) == {loaded}
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_an_arm_that_brings_the_module_starts_fresh(
     scenario: Callable[..., Path], rankproof: Callable[..., Ran]
 ) -> None:

@@ -163,6 +163,7 @@ def test_a_server_that_dies_at_its_first_request_is_named(
     assert "the end of process 0 of engine is not as in its events" in verified.out
 
 
+@pytest.mark.whole
 def test_a_server_that_is_never_ready_fails_its_trials(served: Callable[..., Ran]) -> None:
     """With its exit code and the last line that it printed."""
     text = SCENARIO.replace('server.py, "{port}"]', 'server.py, "{port}", --unable]')
@@ -206,6 +207,7 @@ faults:
     assert verified.code == 3
 
 
+@pytest.mark.whole
 def test_a_server_that_is_paused_answers_later(served: Callable[..., Ran]) -> None:
     """It was stopped while the rank waited for its answer, and continued."""
     fault = "{id: stops, kind: pause, service: engine, ranks: [0], at: request.begin, for: 300ms}"
@@ -242,6 +244,7 @@ def test_trials_of_a_cell_share_a_server_and_the_bound_is_over_starts(
     assert verified.code == 3
 
 
+@pytest.mark.whole
 def test_a_server_that_dies_is_started_again_and_its_start_stays_failed(
     served: Callable[..., Ran],
 ) -> None:
@@ -257,6 +260,7 @@ def test_a_server_that_dies_is_started_again_and_its_start_stays_failed(
     assert (tally.starts.counted, tally.starts.failed) == (6, 6)
 
 
+@pytest.mark.whole
 def test_no_launchers_variables_but_those_of_its_own_processes(served: Callable[..., Ran]) -> None:
     """One process is told of no peers; of two each has its number and a list of addresses."""
     text = SCENARIO.replace(
@@ -282,6 +286,7 @@ def test_no_launchers_variables_but_those_of_its_own_processes(served: Callable[
     assert len(started) == 2
 
 
+@pytest.mark.whole
 def test_a_service_finds_the_inputs_by_name(served: Callable[..., Ran]) -> None:
     """In its working folder."""
     text = SCENARIO.replace("value: answer.text, to: right", "value: answer.text, to: [notes]")
@@ -293,6 +298,7 @@ def test_a_service_finds_the_inputs_by_name(served: Callable[..., Ran]) -> None:
     assert (tally.counted, tally.failed) == (1, 0)
 
 
+@pytest.mark.whole
 def test_the_reference_has_one_process_of_each_service(served: Callable[..., Ran]) -> None:
     """Whatever the cell's axis says; it is asked by the candidate's code."""
     text = SCENARIO.replace(
@@ -384,6 +390,7 @@ ON_HOSTS = SCENARIO.replace(
 ).replace("value: answer.text, to: right", "value: answer.text, to: host-1")
 
 
+@pytest.mark.whole
 @pytest.mark.skipif(bool(refusal()), reason="test hosts cannot be made here")
 def test_processes_of_a_service_are_on_hosts_of_their_own(
     served: Callable[..., Ran], rankproof: Run
@@ -402,6 +409,7 @@ def test_processes_of_a_service_are_on_hosts_of_their_own(
     assert verified.code == 0, verified.out
 
 
+@pytest.mark.whole
 @pytest.mark.skipif(bool(refusal()), reason="test hosts cannot be made here")
 def test_a_link_between_processes_of_a_service_is_cut(served: Callable[..., Ran]) -> None:
     """The wire proves it, and nothing is left of the hosts."""
@@ -438,6 +446,7 @@ DIES_BETWEEN = SERVER.replace(
 )
 
 
+@pytest.mark.whole
 def test_a_start_that_ends_between_two_trials_has_failed(served: Callable[..., Ran]) -> None:
     """Whether or not a trial saw it, the events of the start tell."""
     ran = served(KEPT, **{"server.py": DIES_BETWEEN})
@@ -450,6 +459,7 @@ def test_a_start_that_ends_between_two_trials_has_failed(served: Callable[..., R
     assert "of engine ended by themselves" in (ran.folder / "report.md").read_text()
 
 
+@pytest.mark.whole
 def test_a_server_of_somebody_else_on_the_port_is_not_the_service(
     served: Callable[..., Ran],
 ) -> None:
@@ -481,6 +491,7 @@ signal.pause()
     assert "a process of another program answers on its port" in report
 
 
+@pytest.mark.whole
 def test_a_server_that_drips_headers_for_ever_is_not_ready(served: Callable[..., Ran]) -> None:
     """The time is for the whole answer."""
     drips = """
@@ -499,11 +510,15 @@ while True:
         client.close()
 """
     text = SCENARIO.replace("within: 20s", "within: 1s")
-    text = text.replace("candidate: 5, control: 5", "candidate: 1, control: 1")
+    text = text.replace(
+        "trials: {candidate: 5, control: 5",
+        "world: {deadline: 3s}\ntrials: {candidate: 1, control: 1",
+    )
     ran = served(text, **{"server.py": drips})
     assert "it did not answer GET /health within 1 s" in (ran.folder / "report.md").read_text()
 
 
+@pytest.mark.whole
 def test_files_of_a_service_lie_beside_a_ready_subject(served: Callable[..., Ran]) -> None:
     """With `use` there is no folder of code but for these."""
     text = SCENARIO.replace("  entry: subject:ask\n", "  use: openai-client\n")
