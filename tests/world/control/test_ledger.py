@@ -178,7 +178,7 @@ def test_a_branch_around_a_collective_is_named_with_both_lines(
     called: Callable[..., Called],
 ) -> None:
     """Of three ranks the one that takes another way differs, and each rank's stand is told."""
-    world = called("branch", size=3, deadline=2.0)
+    world = called("branch", size=3, deadline=4.0)
     assert world.difference["ranks"] == [1]
     assert world.sides() == [
         (0, "all_reduce #3", "dist.all_reduce(total)"),
