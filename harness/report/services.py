@@ -90,7 +90,7 @@ def _odd(service: ServiceSummary) -> Iterator[str]:
     for way, count in service.ends.items():
         yield f"{name} ended by itself in {plural(count, 'trial')}, with {way}"
     if service.ended:
-        yield f"{plural(service.ended, 'start')} of {name} ended by themselves"
+        yield f"{name} ended by itself in {plural(service.ended, 'start')}"
     if service.left:
         processes = "1 process" if service.left == 1 else f"{service.left} processes"
         yield f"{name} left {processes} when it had ended"

@@ -246,7 +246,8 @@ def _candidate(record: Record) -> Part:
     of_what = "the failure rate"
     if any(tally.starts is not None for tally in ran):
         starts = sum(tally.starts.counted for tally in ran if tally.starts is not None)
-        count += f", over {plural(starts, 'start')} of the services"
+        bad = sum(tally.starts.failed for tally in ran if tally.starts is not None)
+        count += f", and {bad} of {plural(starts, 'start')} of the services"
         of_what = "the failure rate of a start"
     # A bound of 100 % bounds nothing.
     where = " in each cell" if len(ran) > 1 else ""

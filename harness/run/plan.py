@@ -149,8 +149,8 @@ class RunPlan:
     def jobs(self) -> int:
         """Worlds at the same time, before anything is known about what this machine can bear.
 
-        Worlds beside each other would measure each other, a hub has one world at a time, servers take
-        the cores, and machines have one world at a time.
+        Worlds beside each other would measure each other, a hub has one world at a time, servers
+        take the cores, and machines have one world at a time.
         """
         scenario = self.scenario
         needs_the_machine = scenario.measure or scenario.hub or scenario.services

@@ -18,7 +18,7 @@ from harness.history import SERVICE_STOPPING, ended
 from harness.scenario.service import Service
 from harness.world.control.capture import Capture
 from harness.world.control.launch import Launch
-from harness.world.control.pool import ServerPool
+from harness.world.control.pool import PortLease, ServerPool
 from harness.world.control.world import World
 from harness.world.hosts.door import Door
 
@@ -55,9 +55,11 @@ class ServiceWorld:
         strikes: Strikes,
         *,
         start: int,
+        ports: PortLease,
         port: int,
         door: Door | None = None,
     ) -> None:
+        self._ports = ports
         self._door = door
         self.name = name
         self.strikes = strikes
@@ -188,6 +190,7 @@ class ServiceWorld:
         if self._door is not None:
             self._door.close()
             self._door = None
+        self._ports.release()
         if self._error is not None:
             raise self._error
         if self._capture is None:

@@ -108,9 +108,7 @@ class Services:
 
     def __init__(self, material: ServiceMaterial) -> None:
         self._material = material
-        self._ports = PortLease()
         self._kept: dict[tuple[str, str, str], KeptService] = {}
-        self._files = 0
 
     def serve(
         self,
@@ -142,7 +140,6 @@ class Services:
             size = 1 if is_whole else processes_of(service, cell)
             if service.keep == "cell" and not for_reference:
                 running, is_fresh = self._share(name, service, cell, arm, index)
-                serving.shared[name] = running
             else:
                 running = self._start(
                     name, service, cell, arm, index, size=size, faults=faults, seed=seed
@@ -160,7 +157,6 @@ class Services:
             with suppress(Exception):
                 self._stop(kept)
         shutil.rmtree(self._scratch, ignore_errors=True)
-        self._ports.release()
 
     def finish(self) -> None:
         """Stop those that cells keep, and keep their evidence.
@@ -217,8 +213,12 @@ class Services:
         faults: Sequence[Fault] = (),
         seed: int = 0,
     ) -> ServiceWorld:
-        port = self._ports.take(1)[0]
+        # Of its own: a run of a thousand starts holds no thousand leases.
+        ports = PortLease()
+        port = ports.take(1)[0]
         launch = self._launch(name, service, cell, arm, start, size=size, port=port)
+        for process, variables in enumerate(self._found_by(service, size, ports)):
+            launch = launch.with_variables(ranks=[process], variables=variables)
         strikes = Strikes(
             [fault for fault in faults if fault.service == name], size=size, seed=seed
         )
@@ -226,7 +226,9 @@ class Services:
         door = None
         if launch.places.hosts is not None:
             door = Door(self._door(port), port=port)
-        running = ServiceWorld(name, service, launch, strikes, start=start, port=port, door=door)
+        running = ServiceWorld(
+            name, service, launch, strikes, start=start, ports=ports, port=port, door=door
+        )
         running.begin(self._material.pool, cancel=self._material.cancel)
         return running
 
@@ -258,7 +260,7 @@ class Services:
             program = tuple(through(program, place=self._door(port), port=port))
             # Seen on the hosts, where they have a /tmp of their own.
             inputs = {**inputs, FOLDER: str(self._scratch)}
-        launch = Launch(
+        return Launch(
             about={
                 "scenario": material.scenario.id,
                 "cell": cell.id,
@@ -291,20 +293,17 @@ class Services:
             watch=WatchLaunch(deadline=deadline if own else KEPT_FOR, after_failure=ENDS_WITHIN),
             places=PlaceLaunch(hosts=placed),
         )
-        for process, variables in enumerate(self._found_by(service, size)):
-            launch = launch.with_variables(ranks=[process], variables=variables)
-        return launch
 
     def _door(self, port: int) -> Path:
         """Return the socket by which a service on test hosts is reached."""
         self._scratch.mkdir(exist_ok=True)
         return self._scratch / f"{port}"
 
-    def _found_by(self, service: Service, size: int) -> list[dict[str, str]]:
+    def _found_by(self, service: Service, size: int, ports: PortLease) -> list[dict[str, str]]:
         """Return the variables by which each process finds the others."""
         placed = hosts_of(service, size)
         if service.backend == "gloo":
-            port = self._ports.take(1)[0]
+            port = ports.take(1)[0]
             interface = {} if placed is None else {"GLOO_SOCKET_IFNAME": INTERFACE}
             return [
                 interface
@@ -318,12 +317,11 @@ class Services:
                 for rank in range(size)
             ]
         if service.backend == "mlx-ring" and size > 1:
-            ports = self._ports.take(size)
+            taken = ports.take(size)
             names = [HOST] * size if placed is None else placed.addresses
-            addresses = [[f"{name}:{port}"] for name, port in zip(names, ports, strict=True)]
+            addresses = [[f"{name}:{port}"] for name, port in zip(names, taken, strict=True)]
             self._scratch.mkdir(exist_ok=True)
-            self._files += 1
-            hostfile = self._scratch / f"hosts-{self._files}.json"
+            hostfile = self._scratch / f"hosts-{taken[0]}.json"
             hostfile.write_text(json.dumps(addresses))
             return [{"MLX_RANK": str(rank), "MLX_HOSTFILE": str(hostfile)} for rank in range(size)]
         return []
@@ -336,13 +334,11 @@ class TrialServices:
     Attributes:
         running: all of them, by name.
         own: those that end with the trial.
-        shared: those that a cell keeps.
         fresh: names of those that were started for this trial.
     """
 
     running: dict[str, ServiceWorld] = field(default_factory=dict)
     own: dict[str, ServiceWorld] = field(default_factory=dict)
-    shared: dict[str, ServiceWorld] = field(default_factory=dict)
     fresh: set[str] = field(default_factory=set)
 
     def prepare(self, launch: Launch) -> Launch:

@@ -50,8 +50,8 @@ class CellVerdict(Model):
     `outside` lists modules, with their sha256, that came from neither the arm's folder nor the
     environment's packages. `control_holds` is whether the control is stated to hold here: it fails
     in other cells. `attributions` say of each arm whose output was wrong what that comes from, as
-    far as the run tells. `services` are the scenario's services, arm by arm. `ran` is None in a cell that was skipped. `worst` has, of each check, what
-    it saw over all trials of the candidate.
+    far as the run tells. `services` are the scenario's services, arm by arm. `ran` is None in a
+    cell that was skipped. `worst` has, of each check, what it saw over all trials of the candidate.
     `hosts` is on how many machines its ranks are meant to be; None where the scenario does not say.
     """
 
@@ -195,11 +195,13 @@ def decide(
         return "INCONCLUSIVE", sorted(unproven, key=str)
     accept = scenario.trials.accept
     limit = accept.failure_rate_below
-    if candidate.failed and candidate.upper >= limit:
-        over = candidate.starts
+    over = candidate.starts
+    # A start may have failed without a trial that did: its server ended between two.
+    has_failed = bool(candidate.failed) or (over is not None and bool(over.failed))
+    if has_failed and candidate.upper >= limit:
         found = f"{candidate.failed} of {plural(candidate.counted, 'trial')} failed"
         if over is not None:
-            found += f", in {over.failed} of {plural(over.counted, 'start')} of the services"
+            found += f", and {over.failed} of {plural(over.counted, 'start')} of the services"
         reason = (
             f"{found}, so the failure rate may be as high as {candidate.upper:.1%}; below"
             f" {limit:.1%} was asked"

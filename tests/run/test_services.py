@@ -456,7 +456,7 @@ def test_a_start_that_ends_between_two_trials_has_failed(served: Callable[..., R
     assert tally.starts is not None
     # Where one ends a moment later, in the next trial, that trial fails too.
     assert tally.starts.failed == tally.starts.counted >= 3
-    assert "of engine ended by themselves" in (ran.folder / "report.md").read_text()
+    assert "engine ended by itself in" in (ran.folder / "report.md").read_text()
 
 
 @pytest.mark.whole

@@ -188,7 +188,8 @@ def refusal(scenario: Scenario, *, over_ray: bool = False) -> str:
         reasons.append("a hub serves only one machine; give ranks their files as inputs")
     if scenario.services:
         reasons.append(
-            "its services would be on one machine, which ranks on others do not reach; run it without a hostfile"
+            "its services would be on one machine, which ranks on others do not reach; run it"
+            " without a hostfile"
         )
     if any(subject.environment_of(arm) is not None for arm in subject.arms.values()):
         reasons.append(
