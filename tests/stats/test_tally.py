@@ -10,7 +10,7 @@ from harness.reason import VerdictCode, Void, VoidCode
 from harness.scenario import SIGNIFICANT, Scenario
 from harness.stats.outcome import Trial
 from harness.stats.rates import fisher, upper_bound
-from harness.stats.tally import Tally, tally, tally_control
+from harness.stats.tally import Starts, Tally, tally, tally_control
 from harness.stats.verdict import decide
 from tests.stats.test_verdict import scenario
 
@@ -138,3 +138,24 @@ def test_the_asked_share_is_of_all_trials_of_the_control() -> None:
     assert codes(asked, candidate, other) == ("INCONCLUSIVE", [VerdictCode.CONTROL_NOT_AS_STATED])
     enough = other.model_copy(update={"as_stated": 3})
     assert codes(asked, candidate, enough) == ("PASS", [])
+
+
+def test_a_start_that_ended_between_two_trials_fails_the_cell() -> None:
+    """No trial failed, and the bound is over starts: two of three of them failed."""
+    starts = Starts(of={0: 0, 1: 0, 2: 1, 3: 1, 4: 2, 5: 2}, ended={0, 2})
+    found = tally(scenario(), trials(6, 0, 0), starts)
+    assert found.starts is not None
+    assert (found.failed, found.starts.counted, found.starts.failed) == (0, 3, 2)
+    assert found.upper == pytest.approx(upper_bound(2, 3, confidence=0.95))
+    word, reasons = decide(scenario(), found, None, ())
+    assert word == "FAIL"
+    assert "0 of 6 trials failed, and 2 of 3 starts of the services" in str(reasons[0])
+
+
+def test_a_void_trial_spoils_its_start() -> None:
+    """The second bound counts a start with a void trial as failed, beside trials that count."""
+    starts = Starts(of={0: 0, 1: 1, 2: 1})
+    found = tally(scenario(), trials(2, 0, 1), starts)
+    assert found.starts is not None
+    assert (found.starts.counted, found.starts.voids) == (2, 1)
+    assert found.upper_with_voids == pytest.approx(upper_bound(1, 2, confidence=0.95))

@@ -17,7 +17,8 @@ MOST_BYTES = 4 * 2**20
 MOST_CHUNKS = 20_000
 MESSAGE = 100
 SLOW_BUFFER = 4096
-"""Bytes that the system receives ahead of a slow reader, so that the server comes to wait for it."""
+"""Bytes that the system receives ahead of a slow reader, so that the server comes to wait for it.
+"""
 KEPT_HEADERS = ("content-type", "content-length", "content-encoding", "transfer-encoding")
 CHAT = "chat"
 NONE = "none"

@@ -1,4 +1,4 @@
-"""What an answer says, read strictly from its bytes: what does not fit is reported, not repaired."""
+"""What an answer says, read strictly from its bytes: what does not fit is reported, not mended."""
 
 from __future__ import annotations
 
