@@ -211,7 +211,7 @@ def _print_trust(copy: ReportCopy) -> None:
     if not copy.verification.ok:
         print_steps(copy.verification)
     run = copy.record.run
-    print(f"report {visible(run.id)}, made {visible(run.made)}: {copy.record.judgement.verdict}")
+    print(f"report {visible(run.id)}, made {visible(run.made)}: {copy.record.word}")
     print(f"  {visible(copy.signed)}")
 
 

@@ -280,7 +280,9 @@ def _print(finished: Finished, *, notes: Sequence[Problem]) -> None:
             if record.judgement.as_expected
             else f" (expected {record.scenario.expects})"
         )
-    print_word("  ", record.judgement.verdict, f"{expected} in {record.run.seconds} s")
+    print_word("  ", record.word, f"{expected} in {record.run.seconds} s")
+    for doubt in record.finding.doubts if record.finding is not None else ():
+        print(f"      {doubt}")
     _print_unshown(record.judgement, notes)
     print(f"  report: {os.path.relpath(finished.report)}")
     # What the signature covers is the report; these are made of it or of its record.
@@ -415,9 +417,12 @@ def _merged(finished: Sequence[Finished], *, not_run: int) -> int:
     if not_run:
         words.append("INCONCLUSIVE")
     if not words and ran:
-        # Only self-tests that ended as they must, or findings about others: nothing speaks against
-        # them.
-        return PASS
+        # Only self-tests that ended as they must, and findings about others, which have words of
+        # their own.
+        found = {run.record.word for run in ran if run.record.scenario.role == "upstream"}
+        if "NOT SHOWN" in found:
+            return FAIL
+        return INCONCLUSIVE if "INCONCLUSIVE" in found else PASS
     verdict = merge(words)
     if len(finished) + not_run > 1:
         skipped = sum(

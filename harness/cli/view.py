@@ -331,10 +331,10 @@ def _of_run(verified: ListedRun, record: Record) -> ListedRun:
         milliseconds += [trial.ms for trial in tally.trials if trial.outcome != "void"]
     return replace(
         verified,
-        verdict=record.judgement.verdict,
+        verdict=record.word,
         is_expected=record.judgement.as_expected or record.scenario.expects is None,
         scenario=record.scenario.id,
-        title=record.scenario.title,
+        title=record.headline,
         question=record.scenario.question,
         cells=cells,
         commit=record.run.source.commit or "",

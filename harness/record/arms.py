@@ -26,6 +26,7 @@ from harness.record.facts import (
     Installed,
     RunFacts,
     SourceFacts,
+    installed,
 )
 from harness.record.model import Contradiction, RecordError
 from harness.scenario import Environment, Scenario, ScenarioError
@@ -131,25 +132,6 @@ def differing(
     return frozenset(
         name for name in names if len(wheels) < 2 or wheels[0].get(name) != wheels[1].get(name)
     )
-
-
-def installed(run: RunFacts, arm: str) -> tuple[str, dict[str, str]]:
-    """Return the Python version of an arm and the versions of its packages by normal name, with the
-    commit of a checkout.
-
-    Those of its own environment, or of the harness'.
-    """
-    environment: ArmEnvironmentFacts | None = run.environments.get(arm)
-    if environment is not None:
-        built = {
-            name: f" (commit {facts.commit[:12]})" for name, facts in environment.checkouts.items()
-        }
-        return environment.python, {
-            name: version + built.get(name, "") for name, version in environment.versions.items()
-        }
-    return run.environment.python, {
-        normal(package.name): package.version for package in run.environment.packages
-    }
 
 
 def changed_environment(scenario: Scenario, run: RunFacts) -> list[str]:

@@ -30,6 +30,7 @@ from harness.record.arms import (
 from harness.record.artefacts import FOLDER as ARTEFACT_FOLDER
 from harness.record.artefacts import Arrays
 from harness.record.changed import ChangedCode
+from harness.record.defect import SCRIPT_FOLDER, finding_of, script_files
 from harness.record.facts import (
     ENVIRONMENT_FOLDER,
     HOME_INPUT,
@@ -100,7 +101,7 @@ def assemble(
     arms = _arms(scenario, run, read, names)
     _demand_listed(arms, read, names)
     planned = planned_cells(scenario, run, names)
-    _demand_all_used(scenario, planned, names)
+    _demand_all_used(scenario, run, planned, names)
     environments = arm_environments(scenario, run, read, names)
     recipes = {
         arm: recipe(
@@ -175,6 +176,10 @@ def assemble(
         reader.demand(judgement, names)
     if again := ", ".join(reader.description for reader in readers if reader.description):
         described(again)
+    try:
+        finding = finding_of(scenario, run, read, names)
+    except ValueError as error:
+        raise RecordError(str(error)) from None
     return Record(
         run=run,
         scenario=about,
@@ -182,6 +187,7 @@ def assemble(
         changed=changed.lines([*changed_services(scenario), *changed_environment(scenario, run)]),
         libraries=libraries.changes(names),
         judgement=judgement,
+        finding=finding,
         comparison=_comparison(scenario, run, arms, judgement, read, names),
     )
 
@@ -335,7 +341,10 @@ def _revision(
 
 
 def _demand_all_used(
-    scenario: Scenario, planned: Sequence[tuple[Cell, CellFacts]], names: Collection[str]
+    scenario: Scenario,
+    run: RunFacts,
+    planned: Sequence[tuple[Cell, CellFacts]],
+    names: Collection[str],
 ) -> None:
     """No trial may lie there that the record does not count, and nothing else that the run did not
     write.
@@ -353,6 +362,7 @@ def _demand_all_used(
         if not fact.skipped
         for place in reference_folders(scenario, cell)
     }
+    folders |= script_files(scenario, run) if any(not fact.skipped for _, fact in planned) else {}
     of_services = {
         path
         for folder, service, size in service_files(scenario, planned)
@@ -365,6 +375,10 @@ def _demand_all_used(
             name in OWN
             or name in PATCHES
             or name in of_services
+            or (
+                scenario.finding is not None
+                and name == f"{SCRIPT_FOLDER}/{scenario.finding.script}"
+            )
             or name.startswith(tuple(f"{listed}/" for listed in LISTED))
         )
         of_trial = TRIAL_FILE.fullmatch(file) if folder in folders else None

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue
 
 from harness.forms.digest import sha256
+from harness.forms.distribution import normal
 from harness.forms.model import Model
 from harness.plugins import Imported, Plugin
 from harness.stats.counterparts import InstalledCopy
@@ -490,3 +491,22 @@ class RunFacts(Model):
     texts_left: dict[str, int | None] = Field(default_factory=dict)
     farm: FarmFacts | None = None
     cells: list[CellFacts]
+
+
+def installed(run: RunFacts, arm: str) -> tuple[str, dict[str, str]]:
+    """Return the Python version of an arm and the versions of its packages by normal name, with the
+    commit of a checkout.
+
+    Those of its own environment, or of the harness'.
+    """
+    environment: ArmEnvironmentFacts | None = run.environments.get(arm)
+    if environment is not None:
+        built = {
+            name: f" (commit {facts.commit[:12]})" for name, facts in environment.checkouts.items()
+        }
+        return environment.python, {
+            name: version + built.get(name, "") for name, version in environment.versions.items()
+        }
+    return run.environment.python, {
+        normal(package.name): package.version for package in run.environment.packages
+    }

@@ -16,9 +16,8 @@ from dataclasses import dataclass, field
 from harness.forms.digest import sha256
 from harness.forms.distribution import MODULE_SUFFIXES, normal
 from harness.history import History
-from harness.record.arms import installed
 from harness.record.changed import TextDifference, difference
-from harness.record.facts import ArmEnvironmentFacts, EnvironmentFacts, RunFacts
+from harness.record.facts import ArmEnvironmentFacts, EnvironmentFacts, RunFacts, installed
 from harness.record.model import LibraryChange, ModuleChange, RecordError
 from harness.record.trial_reader import TrialReader
 from harness.stats.provenance import NAMED, path_of, told

@@ -11,6 +11,7 @@ from pydantic import Field
 from harness.forms.model import Model, parse_json
 from harness.forms.strict_json import JSON
 from harness.reason import RefusalWord
+from harness.record.defect import FindingRecord, finding_word
 from harness.record.facts import RevisionFacts, RunFacts
 from harness.record.reproduced import RunComparison
 from harness.stats.verdict import Judgement
@@ -159,6 +160,7 @@ class Record(Model):
         libraries: the same of the modules that ranks loaded of libraries that the arms have in
             different releases.
         judgement: the verdict, with everything it rests on.
+        finding: about a released library, where the scenario states one.
         comparison: for a run that reproduces another, how the two compare.
     """
 
@@ -168,7 +170,22 @@ class Record(Model):
     changed: list[str]
     libraries: list[LibraryChange] = Field(default_factory=list)
     judgement: Judgement
+    finding: FindingRecord | None = Field(None, exclude_if=lambda finding: finding is None)
     comparison: RunComparison | None = None
+
+    @property
+    def word(self) -> str:
+        """The word that heads the report: the verdict, or of a finding whether it is shown."""
+        if self.scenario.role == "upstream":
+            return finding_word(self.judgement, self.finding)
+        return self.judgement.verdict
+
+    @property
+    def headline(self) -> str:
+        """What follows that word."""
+        if self.finding is None:
+            return self.scenario.title
+        return f"{self.finding.stated.label} in {self.finding.at_fault}: {self.scenario.title}"
 
     def encode(self) -> bytes:
         """Return the bytes of `results.json`: ASCII, one form on every machine."""

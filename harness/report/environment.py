@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 
 from harness.forms.text import plural
 from harness.record import facts
-from harness.record.arms import installed
 from harness.record.facts import (
     ArmEnvironmentFacts,
     EnvironmentFacts,
     MachineFacts,
     MachinesFacts,
     RunFacts,
+    installed,
 )
 from harness.record.model import Record
 from harness.report.blocks import (

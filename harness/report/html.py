@@ -218,8 +218,8 @@ def render_page(basis: Basis) -> bytes:
         for cell in record.judgement.cells
         for path in sample_paths(cell)
     }
-    word = record.judgement.verdict
-    title = record.scenario.title
+    word = record.word
+    title = record.headline
     is_upstream = record.scenario.role == "upstream"
     # What is found in somebody else's code is neither a release nor a fix, so it does not look like
     # one.

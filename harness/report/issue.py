@@ -15,8 +15,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from harness.forms.text import bounded, plural
-from harness.record.arms import compared, installed
+from harness.record.arms import compared
 from harness.record.changed import COMMENTS_ALONE
+from harness.record.defect import FindingRecord
+from harness.record.facts import installed
 from harness.record.model import LibraryChange, Record
 from harness.report.blocks import (
     Block,
@@ -34,6 +36,7 @@ from harness.report.blocks import (
     Verbatim,
 )
 from harness.report.environment import COMPUTING
+from harness.report.finding import finding_terms, shown_in_words
 from harness.report.markdown import render_markdown
 from harness.report.shown_trial import printed_first
 from harness.report.summary import control_in_words, summary, without_word
@@ -85,6 +88,9 @@ def render_issue(record: Record, read: Read) -> str:
     """
     head = _head(record)
     sections = list(_sections(record, read))
+    if record.finding is not None:
+        head = _finding_head(record, record.finding)
+        sections = list(_finding_sections(record, record.finding, read))
     for kept in range(len(sections), -1, -1):
         left = ", ".join(section.name for section in sections[kept:])
         note = [Paragraph(f"Left out for length: {left}. See the report.")] if left else []
@@ -96,9 +102,8 @@ def render_issue(record: Record, read: Read) -> str:
 
 
 def _head(record: Record) -> list[Block]:
-    word = record.judgement.verdict
-    title = record.scenario.title
-    shown = f"Finding ({word})" if record.scenario.role == "upstream" else word
+    shown = f"Finding {record.word}" if record.scenario.role == "upstream" else record.word
+    title = record.headline
     blocks = summary(record)
     terms = next(block for block in blocks if isinstance(block, Terms))
     table = next(block for block in blocks if isinstance(block, Table))
@@ -113,6 +118,39 @@ def _head(record: Record) -> list[Block]:
         *([BulletList(tuple(reasons))] if reasons else []),
         *([Paragraph(f"{plural(left, 'more reason')}.")] if left > 0 else []),
     ]
+
+
+def _finding_head(record: Record, finding: FindingRecord) -> list[Block]:
+    """What a maintainer of the library needs first."""
+    word = "" if record.word == "SHOWN" else f"{record.word}: "
+    stated = finding.stated
+    terms = dict(finding_terms(record))
+    rows: list[tuple[str, Part]] = [
+        ("What happens", Foreign(stated.happens)),
+        ("What should", Foreign(stated.should)),
+    ]
+    if stated.cause:
+        rows.append(("Cause", Foreign(stated.cause)))
+    here = record.run.environment
+    machine = f"Python {finding.runs['control'].python}, {here.system} {here.machine}"
+    right = stated.right or "not known"
+    versions = f"{', '.join(stated.at_fault)} at fault; first right: {right}. {machine}."
+    rows.append(("Versions", Foreign(versions, REASON_LIMIT)))
+    rows.append(("Reports", terms["Reports"]))
+    rows.append(("Seen", shown_in_words(record)))
+    return [Heading(2, Foreign(f"{word}{record.headline}", 200)), Terms(tuple(rows))]
+
+
+def _finding_sections(record: Record, finding: FindingRecord, read: Read) -> Iterator[Section]:
+    run = finding.runs["control"]
+    text = read(finding.script).decode("utf-8", "backslashreplace").rstrip("\n")
+    how = f"exited with {run.how}" if run.code is not None else run.how
+    said: list[Block] = []
+    if run.says:
+        said.append(Paragraph(f"Here it {how}, and printed last: ", Verbatim(run.says)))
+    blocks = (Heading(3, finding.stated.script), Verbatim(text, "python"), *said)
+    yield Section(name="the script", blocks=blocks)
+    yield from _failures(record, read)
 
 
 def _sections(record: Record, read: Read) -> Iterator[Section]:
@@ -339,13 +377,9 @@ def render_step_summary(basis: Basis) -> bytes:
     header = ("cell", "verdict", *counts)
     expected = f", expected {record.scenario.expects}" if record.scenario.expects else ""
     reasons = [Foreign(reason, 400) for reason in judgement.reasons[:SUMMARY_REASONS]]
-    word = (
-        f"Finding ({judgement.verdict})"
-        if record.scenario.role == "upstream"
-        else judgement.verdict
-    )
+    word = f"Finding {record.word}" if record.scenario.role == "upstream" else record.word
     lines: list[Block] = [
-        Heading(3, Text(Strong(word), " ", Foreign(record.scenario.title, 200))),
+        Heading(3, Text(Strong(word), " ", Foreign(record.headline, 200))),
         Paragraph(answer(record), f" Role: {record.scenario.role}{expected}."),
         Paragraph(
             f"{'Defect' if record.scenario.called else 'Control'}: ", control_in_words(record)

@@ -82,7 +82,7 @@ def _case(record: Record, cell: CellVerdict, kind: str) -> Iterator[str]:
 
 def _of_run(record: Record, digest: str) -> Iterator[tuple[str, str]]:
     run = record.run
-    yield "verdict", record.judgement.verdict
+    yield "verdict", record.word
     yield "role", record.scenario.role
     if record.scenario.expects:
         yield "expects", record.scenario.expects

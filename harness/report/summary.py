@@ -33,6 +33,7 @@ from harness.report.blocks import (
     Verbatim,
 )
 from harness.report.figures import GRID
+from harness.report.finding import finding_terms
 from harness.report.services import services_that_stand_out
 from harness.report.words import percent, ranks_in_words, worst_first
 from harness.stats.outcome import Trial
@@ -63,7 +64,7 @@ def summary(record: Record) -> list[Block]:
     judgement = record.judgement
     arms = [record.scenario.arm(name) for name in ("candidate", "control")]
     blocks: list[Block] = [
-        Heading(1, Foreign(record.scenario.title)),
+        Heading(1, Foreign(record.headline)),
         Terms(tuple(_terms(record))),
         Table(
             (
@@ -129,6 +130,7 @@ def _reasons(cells: Sequence[CellVerdict]) -> Iterator[Part]:
 def _terms(record: Record) -> Iterator[tuple[str, Part]]:
     yield "Verdict", _verdict(record)
     yield "Question", Foreign(record.scenario.question)
+    yield from finding_terms(record)
     candidate = record.scenario.arm("candidate")
     yield f"{candidate[0].upper()}{candidate[1:]}", _candidate(record)
     yield "Defect" if record.scenario.called else "Control", control_in_words(record)
@@ -139,7 +141,7 @@ def _terms(record: Record) -> Iterator[tuple[str, Part]]:
 
 
 def _verdict(record: Record) -> Part:
-    word = Strong(record.judgement.verdict)
+    word = Strong(record.word)
     if record.scenario.role == "upstream":
         return Text(
             word,

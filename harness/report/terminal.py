@@ -22,8 +22,8 @@ from harness.report.words import worst_first
 
 NARROWEST = 6
 STYLES = {
-    **dict.fromkeys(("PASS", "IDENTICAL", "REPRODUCED"), "bold green"),
-    **dict.fromkeys(("FAIL", "NOT REPRODUCED"), "bold red"),
+    **dict.fromkeys(("PASS", "IDENTICAL", "REPRODUCED", "SHOWN"), "bold green"),
+    **dict.fromkeys(("FAIL", "NOT REPRODUCED", "NOT SHOWN"), "bold red"),
     **dict.fromkeys(("INCONCLUSIVE", "SKIPPED"), "bold yellow"),
 }
 # A trial: its sign and style.

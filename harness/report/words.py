@@ -63,7 +63,7 @@ def answer(record: Record) -> str:
     tried = f"{failed} of {plural(trials, 'trial')} of {record.scenario.the('candidate')} failed"
     accepted = percent(record.scenario.accept_rate)
     parts = [
-        f"{record.judgement.verdict}: in {plural(len(ran), 'cell')}, {tried}",
+        f"{record.word}: in {plural(len(ran), 'cell')}, {tried}",
         (
             f"a failure rate below {accepted} at {record.scenario.accept_confidence:.0%} confidence"
             " was asked"

@@ -451,7 +451,7 @@ def blocks(
                 Verbatim(record.run.id),
                 Verbatim(record.run.made),
                 Verbatim((record.run.source.commit or "unknown")[:12]),
-                Strong(record.judgement.verdict),
+                Strong(record.word),
                 "yes" if good else Strong("NO"),
             )
             for name, record, good in sides
@@ -480,7 +480,7 @@ def as_json(
                 "run": record.run.id,
                 "made": record.run.made,
                 "commit": record.run.source.commit,
-                "verdict": record.judgement.verdict,
+                "verdict": record.word,
                 "verified": good,
             }
             for record, good in zip((first, second), verified, strict=True)

@@ -125,6 +125,9 @@ def prepare(copy: ReportCopy, wish: Wish, *, here: Path, scratch: Path) -> Prepa
     )
     path = folder / Path(SCENARIO_PATH).name
     path.write_bytes(copy.text)
+    if copy.record.finding is not None:
+        script = copy.record.finding.script
+        (folder / Path(script).name).write_bytes(copy.read(script))
     loaded = LoadedScenario(
         scenario, path, folder, copy.text, copy.record.scenario.sha256, tuple(overrides)
     )

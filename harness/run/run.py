@@ -60,6 +60,7 @@ from harness.run.preparation import Material
 from harness.run.progress import Progress
 from harness.run.reference import NoReference
 from harness.run.replay import RecordReplay
+from harness.run.script import ScriptMissing
 from harness.run.trials import MadeTrials, make
 from harness.run.worlds import Interrupt, interruptible
 from harness.scenario import LoadedScenario, Problem, Scenario, ScenarioError
@@ -283,6 +284,7 @@ def _in_folder(
         Unknown,
         FarmError,
         NoCluster,
+        ScriptMissing,
     ) as error:
         folder.abandon(str(error))
         raise RunError(str(error)) from None

@@ -42,6 +42,7 @@ from harness.forms.model import (
 from harness.forms.problem import complaint
 from harness.forms.units import Duration, Percent, Size
 from harness.registry import Registry
+from harness.scenario.defect import StatedDefect
 from harness.scenario.matrix import MOST_HOSTS, Matrix, Placement, hosts_of
 from harness.scenario.service import Service
 from harness.scenario.subject import Deadline, Subject, control_of, faults_of
@@ -376,6 +377,10 @@ class Scenario(Model):
     services: dict[Name, Service] = Field(
         default_factory=dict,
         description="Servers that the ranks are clients of, by name; they are no ranks.",
+    )
+    finding: StatedDefect | None = Field(
+        None,
+        description="The defect of a released library that the control shows; only for upstream.",
     )
     subject: Subject = Field(description="The code under test.")
     matrix: Matrix = Field(

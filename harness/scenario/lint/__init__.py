@@ -71,6 +71,18 @@ def role_and_verdict(draft: ScenarioDraft) -> Iterator[Problem]:
         yield draft.problem(CONTROL, f"is missing; {why}")
 
 
+def finding_is_shown(draft: ScenarioDraft) -> Iterator[Problem]:
+    """Demand that a finding is about other people's code, and that an arm shows it."""
+    if not draft.has("finding"):
+        return
+    if draft.role != "upstream":
+        message = "is only for role: upstream; set the role, or remove it"
+        yield draft.problem(("finding",), message, at_key=True)
+    if draft.at("subject") is not None and not draft.has(*CONTROL):
+        message = "needs a control, which has the defect; give it, and how it must fail"
+        yield draft.problem(("finding",), message, at_key=True)
+
+
 def ranks_exist(draft: ScenarioDraft) -> Iterator[Problem]:
     """Demand that a list of ranks holds only ranks of the smallest world, and is never empty in any
     world.
@@ -424,6 +436,7 @@ def calls_run_in_order(draft: ScenarioDraft) -> Iterator[Problem]:
 RULES = (
     unique_ids,
     role_and_verdict,
+    finding_is_shown,
     *MUST_FAIL_RULES,
     ranks_exist,
     plugins_can_be_used,

@@ -14,7 +14,7 @@ from pydantic import Field
 from harness.forms.distribution import normal
 from harness.forms.model import Model
 from harness.reason import SkipCode
-from harness.record.arms import installed
+from harness.record.facts import installed
 from harness.record.model import Record, RecordError, read_model
 from harness.scenario import Scenario
 from harness.series.replay import Listed, demand_named, other_files, part_record

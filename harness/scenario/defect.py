@@ -1,0 +1,78 @@
+"""Finding that a scenario states about a released library, in the words of its author.
+
+What the run itself shows is worked out from the run: which version was there, whether the control
+failed as stated, and how the script ended.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from harness.forms.model import Listed, Model, Paragraph, Plain, form
+from harness.forms.problem import complaint
+
+Distribution = Annotated[
+    str, form(r"^[A-Za-z0-9][A-Za-z0-9._-]*$", "must be the name of a distribution", most=100)
+]
+Report = Annotated[
+    str,
+    form(r"^[\w.-]+/[\w.-]+#[1-9][0-9]*$", "must be of the form owner/repository#number", most=200),
+]
+Script = Annotated[
+    str, form(r"^[A-Za-z0-9_]+\.py$", "must be the name of a Python file in this folder", most=100)
+]
+Harm = Literal[
+    "wrong-values",
+    "wrong-text",
+    "server-down",
+    "hang",
+    "lost-data",
+    "wrong-exit-code",
+    "leak",
+    "ignored-parameter",
+]
+
+
+class StatedDefect(Model):
+    """Defect of a released library, as the author of the scenario states it."""
+
+    library: Distribution = Field(description="Distribution with the defect, such as mlx-lm.")
+    label: Literal["DEFECT", "DIFFERS"] = Field(
+        "DEFECT",
+        description=(
+            "DIFFERS: what should happen is not defined, and the library differs from others."
+        ),
+    )
+    harm: Harm = Field(description="What a user meets.")
+    happens: Paragraph = Field(description="What happens.")
+    should: Paragraph = Field(description="What should happen, and who says so.")
+    cause: Paragraph | None = Field(
+        None, description="File and function of the library, where they are known."
+    )
+    at_fault: Annotated[Listed[Plain], Field(min_length=1)] = Field(
+        description="Versions with the defect that the author ran, in quotes."
+    )
+    right: Plain | None = Field(
+        None, description="First version without it that the author ran, in quotes."
+    )
+    reports: Listed[Report] = Field((), description="Reports of it, such as ml-explore/mlx#4319.")
+    searched: Paragraph | None = Field(
+        None, description="What was searched for reports of it, and when; where none was found."
+    )
+    script: Script = Field(
+        "standalone.py",
+        description=(
+            "Script in the scenario's folder that shows the defect without Rankproof. It exits with"
+            " 1 where the defect is there, and with 0 where it is not."
+        ),
+    )
+
+    @model_validator(mode="after")
+    def _reported_or_searched(self) -> Self:
+        if not self.reports and self.searched is None:
+            raise complaint(
+                "names no report of it; give reports, or say in searched where you looked"
+            )
+        return self
