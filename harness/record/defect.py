@@ -1,7 +1,8 @@
 """Finding about a released library: what its author states, and how its script ended in this run.
 
 A finding is SHOWN where the control failed as stated and the candidate did not, and the script
-exits with 1 in the control's environment. It is NOT SHOWN where the control never failed.
+exits with 1 in the control's environment. It is NOT SHOWN where the control never failed
+(docs/adr/0165).
 """
 
 from __future__ import annotations

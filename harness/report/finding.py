@@ -30,7 +30,7 @@ def finding_terms(record: Record) -> Iterator[tuple[str, Part]]:
 def _versions(finding: FindingRecord) -> Part:
     stated = finding.stated
     text = f"This run: {finding.at_fault}. The author states: at fault {', '.join(stated.at_fault)}"
-    right = f"; first right {stated.right}" if stated.right else "; no right version is known"
+    right = f"; first right {stated.right or 'not known'}"
     return Foreign(f"{text}{right}.", SENTENCE_LIMIT)
 
 
@@ -81,6 +81,6 @@ def shown_in_words(record: Record) -> str:
     right = sum(tally.counted - tally.failed for tally in candidates)
     of = sum(tally.counted for tally in candidates)
     return (
-        f"The defect was seen in {seen} of {plural(tried, 'trial')}; what is compared with it was"
-        f" right in {right} of {plural(of, 'trial')}."
+        f"The defect was seen in {seen} of {plural(tried, 'trial')}. The same check passed in"
+        f" {right} of {plural(of, 'trial')} of what it is compared with."
     )

@@ -125,20 +125,22 @@ def _finding_head(record: Record, finding: FindingRecord) -> list[Block]:
     word = "" if record.word == "SHOWN" else f"{record.word}: "
     stated = finding.stated
     terms = dict(finding_terms(record))
-    rows: list[tuple[str, Part]] = [
-        ("What happens", Foreign(stated.happens)),
-        ("What should", Foreign(stated.should)),
-    ]
-    if stated.cause:
-        rows.append(("Cause", Foreign(stated.cause)))
     here = record.run.environment
     machine = f"Python {finding.runs['control'].python}, {here.system} {here.machine}"
     right = stated.right or "not known"
     versions = f"{', '.join(stated.at_fault)} at fault; first right: {right}. {machine}."
-    rows.append(("Versions", Foreign(versions, REASON_LIMIT)))
-    rows.append(("Reports", terms["Reports"]))
-    rows.append(("Seen", shown_in_words(record)))
-    return [Heading(2, Foreign(f"{word}{record.headline}", 200)), Terms(tuple(rows))]
+    kept = [
+        (name, terms[name]) for name in ("What happens", "What should", "Cause") if name in terms
+    ]
+    rows: list[tuple[str, Part]] = [
+        *kept,
+        ("Versions", Foreign(versions, REASON_LIMIT)),
+        ("Reports", terms["Reports"]),
+        ("Seen", shown_in_words(record)),
+    ]
+    # A list has no empty lines: the script has to fit below it.
+    items = tuple(Text(Strong(f"{name}."), " ", value) for name, value in rows)
+    return [Heading(2, Foreign(f"{word}{record.headline}", 200)), BulletList(items)]
 
 
 def _finding_sections(record: Record, finding: FindingRecord, read: Read) -> Iterator[Section]:

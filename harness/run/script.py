@@ -15,18 +15,19 @@ from harness.world.control.world import World
 from harness.world.hosts import loopback
 
 SIZE_LIMIT = 1 << 16
+LEAST_DEADLINE = 180.0
+"""Seconds: a script imports its library in fresh processes, which a warm world does not."""
 
 
 class ScriptMissing(Exception):
     """A finding without its script; the message says which file is missing."""
 
 
-def run_scripts(plan: RunPlan, pool: ServerPool, *, cancel: int, progress: Progress) -> None:
-    """Run the script of a finding, and keep its exit code and output as evidence.
+def keep_script(plan: RunPlan) -> None:
+    """Write the script of a finding as evidence, before the first trial.
 
     Raises:
         ScriptMissing: there is no such file.
-        Cancelled: the run was interrupted.
     """
     finding = plan.scenario.finding
     if finding is None or not plan.runnable:
@@ -35,8 +36,19 @@ def run_scripts(plan: RunPlan, pool: ServerPool, *, cancel: int, progress: Progr
         text = read_regular(plan.loaded.folder / finding.script, limit=SIZE_LIMIT)
     except (OSError, ValueError) as error:
         raise ScriptMissing(f"finding.script: {finding.script} cannot be read: {error}") from None
+    plan.folder.write(f"{SCRIPT_FOLDER}/{finding.script}", text)
+
+
+def run_script(plan: RunPlan, pool: ServerPool, *, cancel: int, progress: Progress) -> None:
+    """Run the script of a finding, and keep its exit code and output as evidence.
+
+    Raises:
+        Cancelled: the run was interrupted.
+    """
+    finding = plan.scenario.finding
+    if finding is None or not plan.runnable:
+        return
     results = plan.folder
-    results.write(f"{SCRIPT_FOLDER}/{finding.script}", text)
     environments = plan.preparation.environments
     digests = {arm: environment.facts.digest for arm, environment in environments.items()}
     for arm in environments_with_script(digests):
@@ -60,7 +72,7 @@ def run_scripts(plan: RunPlan, pool: ServerPool, *, cancel: int, progress: Progr
                 warm=False,
                 python=environment.python if environment is not None else Path(sys.executable),
             ),
-            watch=WatchLaunch(deadline=plan.scenario.world.deadline),
+            watch=WatchLaunch(deadline=max(plan.scenario.world.deadline, LEAST_DEADLINE)),
         )
         capture = World(launch, pool, cancel=cancel).run()
         lines = "".join(event.line() + "\n" for event in capture.events)

@@ -24,7 +24,7 @@ from harness.run.machines.over_machines import OverMachines
 from harness.run.plan import RunPlan, TrialPlan
 from harness.run.progress import MadeTrial, Progress
 from harness.run.reference import References
-from harness.run.script import run_scripts
+from harness.run.script import keep_script, run_script
 from harness.run.services import keep_capture
 from harness.run.worlds import Interrupt, Worlds
 from harness.scenario import Cell, ScenarioError, processes_of
@@ -347,6 +347,7 @@ def make(plan: RunPlan, *, interrupt: Interrupt, progress: Progress) -> MadeTria
     jobs = plan.jobs
     nodes = plan.settings.nodes
     cancel = interrupt.descriptor
+    keep_script(plan)
     with ExitStack() as stack:
         pool = stack.enter_context(ServerPool(cancel=cancel))
         ports = stack.enter_context(PortLease())
@@ -387,7 +388,7 @@ def make(plan: RunPlan, *, interrupt: Interrupt, progress: Progress) -> MadeTria
             machines=machines.facts() if machines is not None else None,
             farm=farm.facts() if farm is not None else None,
         )
-        run_scripts(plan, pool, cancel=cancel, progress=progress)
+        run_script(plan, pool, cancel=cancel, progress=progress)
         # Asked before the fleet is closed: afterwards no machine answers.
         if machines is not None and (changed := machines.fleet.changed()):
             what = "its code or inputs changed during the run, or it did not answer at the end"

@@ -194,7 +194,7 @@ def test_a_finding_does_not_look_like_a_fix() -> None:
     drawn = page(made)
     assert '<header class="finding">' in drawn
     assert '<body class="finding">' in drawn
-    assert "Finding<small>PASS</small>" in drawn
+    assert "Finding<small>SHOWN</small>" in drawn
     assert "it counts for no release. Both arms are the same: nothing is fixed here." in text(made)
     changed = made.model_copy(update={"changed": ["-a", "+b"]})
     assert "nothing is fixed" not in text(changed)

@@ -1,0 +1,42 @@
+# The gradient of amax() of a sharded DTensor is NaN everywhere
+# At fault: torch 2.13.0. No right version known.
+# No report found (searched 2026-11-27 for "DTensor amax backward NaN gradient
+# evenly_distribute_backward Partial max").
+import os
+import sys
+import tempfile
+
+try:
+    import torch
+    import torch.distributed as dist
+    import torch.multiprocessing as mp
+    from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
+except ImportError as missing:
+    print(f"CANNOT TELL: {missing}")
+    sys.exit(2)
+
+os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+
+
+def rank_main(rank, folder, answers):
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    mesh = init_device_mesh("cpu", (2,))
+    plain = torch.tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True)
+    plain.amax().backward()
+    split = distribute_tensor(plain.detach(), mesh, [Shard(0)]).requires_grad_()
+    split.amax().backward()
+    got = split.grad.full_tensor()
+    if rank == 0:
+        answers.put((got.tolist(), plain.grad.tolist()))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    answers = mp.get_context("spawn").SimpleQueue()
+    with tempfile.TemporaryDirectory() as folder:
+        mp.spawn(rank_main, (folder, answers), nprocs=2)
+    got, want = answers.get()
+    if got != want:
+        print(f"DEFECT: the gradient is {got}, should be {want}")
+        sys.exit(1)
+    print("right")
