@@ -237,11 +237,13 @@ def _must_fail(scenario: Scenario) -> str:
         parts = [
             f"it hangs {where} {place!r}",
             f"on {stated.ranks.words}",
+            *_by_axis(stated),
             f"proved within {stated.within:g} s",
         ]
     else:
         parts = [
             f"{stated.check} fails on {stated.ranks.words}",
+            *_by_axis(stated),
             *_end(stated),
             *_want(stated),
         ]
@@ -250,6 +252,15 @@ def _must_fail(scenario: Scenario) -> str:
         f"{', '.join(parts)}, in"
         f" {'every trial' if stated.share.every else f'{stated.share} of the trials'}"
     )
+
+
+def _by_axis(stated: MustFail) -> list[str]:
+    """On which ranks in cells of other values of an axis, in words."""
+    return [
+        f"on {ranks.words} where {axis} is {value}"
+        for axis, by_value in (stated.ranks_by or {}).items()
+        for value, ranks in by_value.items()
+    ]
 
 
 def _want(stated: MustFail) -> list[str]:

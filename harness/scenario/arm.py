@@ -234,6 +234,12 @@ class MustFail(End):
     ranks: Ranks = Field(
         description="The ranks on which it fails, matched exactly: every, nonzero, or a list."
     )
+    ranks_by: dict[Name, Annotated[dict[str, Ranks], Field(min_length=1)]] | None = Field(
+        None,
+        description=(
+            "Other ranks in some cells: one axis, with the ranks for values of it, in quotes."
+        ),
+    )
     missing: bool = Field(
         False,
         description=(
@@ -288,6 +294,14 @@ class MustFail(End):
         """
         return next((name for name in WANTS if getattr(self, name)), "")
 
+    def in_cell(self, values: Mapping[str, object]) -> Self:
+        """Return what is stated for a cell with these values of its axes."""
+        for axis, by_value in (self.ranks_by or {}).items():
+            ranks = by_value.get(str(values.get(axis)))
+            if ranks is not None:
+                return self.model_copy(update={"ranks": ranks})
+        return self
+
     def applies(self, values: Mapping[str, object]) -> bool:
         """Return whether the control must fail in a cell with these values of its axes.
 
@@ -310,6 +324,8 @@ class MustFail(End):
             raise complaint(
                 "is not for a rank that hangs; put the ends of other ranks into also", at="hang"
             )
+        if self.ranks_by is not None and len(self.ranks_by) != 1:
+            raise complaint("must name one axis", at="ranks_by")
         wants = [name for name in WANTS if getattr(self, name)]
         if len(wants) > 1:
             raise complaint(

@@ -254,6 +254,7 @@ def judge(
     otherwise: Deviation | None = None
     must_fail = scenario.subject.control.must_fail if scenario.subject.control else None
     if arm == "control" and must_fail is not None:
+        must_fail = must_fail.in_cell(cell.values)
         if must_fail.applies(cell.values):
             otherwise = _service_deviation(scenario, must_fail, history) or deviation(
                 must_fail, findings, history, faults=ended, silence=silence, line_of=line_of

@@ -234,7 +234,7 @@ class Watches(TrialKeeper):
 
     def __init__(self, scenario: Scenario, cell: Cell) -> None:
         control = scenario.subject.control
-        self._stated = control.must_fail if control is not None else None
+        self._stated = control.must_fail.in_cell(cell.values) if control is not None else None
         self._hang = self._stated.hang if self._stated is not None else None
         self._applies = self._stated is not None and self._stated.applies(cell.values)
         self._within = self._stated.within if self._stated is not None else 0.0

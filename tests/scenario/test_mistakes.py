@@ -189,6 +189,24 @@ def test_an_alias_is_one_problem(good: str, problems: Any) -> None:
         ),
         ("deadline: 60s", "deadline: 2h", "world.deadline", "at most 1h"),
         (
+            "ranks: nonzero",
+            "ranks: nonzero\n      ranks_by: {rank: {'2': [1]}}",
+            "subject.control.must_fail.ranks_by.rank",
+            "is not an axis of the matrix",
+        ),
+        (
+            "ranks: nonzero",
+            "ranks: nonzero\n      ranks_by: {ranks: {'7': [1]}}",
+            "subject.control.must_fail.ranks_by.ranks.7",
+            "is not a value of the axis ranks",
+        ),
+        (
+            "ranks: nonzero",
+            "ranks: nonzero\n      ranks_by: {ranks: {'2': [5]}}",
+            "subject.control.must_fail.ranks_by.ranks.2[0]",
+            "is not a rank of the smallest world",
+        ),
+        (
             "  control:  ",
             "  reference: {deadline: 2h}\n  control:  ",
             "subject.reference.deadline",

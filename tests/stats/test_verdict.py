@@ -510,3 +510,41 @@ def test_a_control_that_had_to_fail_in_skipped_cells_only_shows_nothing(
     assert found.verdict == verdict, found.reasons
     codes = [reason.code for reason in found.cells[0].reasons]
     assert codes == ([VerdictCode.CONTROL_NEVER_FAILED] if skipped else [])
+
+
+@pytest.mark.parametrize(
+    ("failing", "verdicts"),
+    [
+        ({1: (1,), 2: (0, 1)}, ["PASS", "PASS"]),
+        ({1: (1,), 2: (1,)}, ["PASS", "INCONCLUSIVE"]),
+        ({1: (0, 1), 2: (0, 1)}, ["INCONCLUSIVE", "PASS"]),
+    ],
+)
+def test_ranks_of_a_control_by_an_axis(
+    failing: dict[int, tuple[int, ...]], verdicts: list[str]
+) -> None:
+    """In the cells with a stated value exactly the ranks stated for it must fail; else those of
+    `ranks`.
+    """
+    share = 'every, ranks_by: {parts: {"2": every}}'
+    text = TEXT.format(candidate=5, control=5, share=share, below="50%")
+    asked = parse_scenario(
+        text.replace("backend: [gloo]", "backend: [gloo], parts: [1, 2]").encode(), name="it"
+    )
+    files: dict[str, bytes] = {}
+    facts = []
+    for cell in cells(asked):
+        facts.append(CellFacts(id=cell.id, skipped=None, candidate=5, control=5))
+        ranks = failing[int(str(cell.axes["parts"]))]
+        for arm, events in (("candidate", healthy()), ("control", broken(ranks=ranks))):
+            for index in range(5):
+                path = f"{trial_folder(cell.slug, arm, index)}/{EVENTS}"
+                files[path] = "".join(event.line() + "\n" for event in events).encode()
+    found = judge(
+        asked,
+        list(zip(cells(asked), facts, strict=True)),
+        arms=ARMS,
+        read=files.__getitem__,
+        names=files,
+    )
+    assert [cell.verdict for cell in found.cells] == verdicts, found.reasons

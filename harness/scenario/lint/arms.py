@@ -210,12 +210,18 @@ def fails_where_it_is_asked(draft: ScenarioDraft) -> Iterator[Problem]:
     """Demand that the control can fail only on ranks that its check asks."""
     if draft.must_fail is None:
         return
+    by_axis = draft.must_fail.ranks_by or {}
+    sets = [
+        draft.must_fail.ranks,
+        *(one for by_value in by_axis.values() for one in by_value.values()),
+    ]
     for check in draft.checks.values():
         if check.id != draft.must_fail.check or not hasattr(check, "ranks"):
             continue
         for size in draft.sizes():
             try:
-                lost = set(draft.must_fail.ranks.of(size)) - set(check.ranks.of(size))
+                stated = {rank for ranks in sets for rank in ranks.of(size)}
+                lost = stated - set(check.ranks.of(size))
             except ValueError:
                 return  # ranks_exist has reported it
             if lost:
@@ -281,6 +287,25 @@ def hangs_where_it_can_be_seen(draft: ScenarioDraft) -> Iterator[Problem]:
         )
 
 
+def axis_of_ranks_exists(draft: ScenarioDraft) -> Iterator[Problem]:
+    """Demand that the axis by which ranks are stated is one of the matrix, with these values."""
+    stated = draft.must_fail
+    if stated is None or stated.ranks_by is None or draft.matrix is None:
+        return
+    axes = draft.axes()
+    for axis, by_value in stated.ranks_by.items():
+        path = (*MUST_FAIL, "ranks_by", axis)
+        if axis not in axes:
+            message = f"is not an axis of the matrix; its axes: {', '.join(axes)}"
+            yield draft.problem(path, message, at_key=True, suggestion=closest(axis, list(axes)))
+            continue
+        known = [str(value) for value in axes[axis]]
+        for value in by_value:
+            if value not in known:
+                message = f"is not a value of the axis {axis}: {listed(known)}"
+                yield draft.problem((*path, value), message, at_key=True)
+
+
 def cells_exist(draft: ScenarioDraft) -> Iterator[Problem]:
     """Demand that the cells in which the control must fail are cells of the matrix, and not all of
     them.
@@ -318,6 +343,7 @@ def cells_exist(draft: ScenarioDraft) -> Iterator[Problem]:
 
 MUST_FAIL_RULES = (
     cells_exist,
+    axis_of_ranks_exists,
     names_a_check,
     names_its_end,
     wants_what_its_check_compares,

@@ -152,7 +152,12 @@ class ScenarioDraft:
             if isinstance(item, dict) and item.get("service") is None
         ]
         paths += [(*path, "ranks") for path in self.defects()]
-        for path in (*paths, ("subject", "control", "must_fail", "ranks")):
+        must_fail: Path = ("subject", "control", "must_fail")
+        by_axis = self.at(*must_fail, "ranks_by")
+        for axis, by_value in by_axis.items() if isinstance(by_axis, dict) else ():
+            if isinstance(by_value, dict):
+                paths += [(*must_fail, "ranks_by", axis, value) for value in by_value]
+        for path in (*paths, (*must_fail, "ranks")):
             if self.has(*path):
                 try:
                     yield path, rank_set(self.at(*path))

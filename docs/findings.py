@@ -1,0 +1,126 @@
+"""Writes docs/findings/README.md from the bundles beside it.
+
+Run `python docs/findings.py` after a bundle was added. `tests/docs` fails where the page is not
+what this writes.
+"""
+
+from __future__ import annotations
+
+import sys
+import tarfile
+import textwrap
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parent / "findings"
+SUFFIX = ".rankproof.tar.xz"
+WIDTH = 120
+HEAD = """\
+# Findings in released libraries
+
+Each line is a defect of a released library that Rankproof shows: a signed run in which the defect is seen and the right
+behaviour beside it, as a bundle with the code of its ranks and a script of some 40 lines that needs only the library.
+They count for no release of ours. This page is written from the bundles by `docs/findings.py`.
+
+To check one, print it for an issue tracker, or run it again:
+
+    rankproof verify docs/findings/{first}{suffix} --allowed-signers docs/findings/allowed_signers
+    rankproof show --issue docs/findings/{first}{suffix}
+    rankproof reproduce docs/findings/{first}{suffix} --allowed-signers docs/findings/allowed_signers
+
+`nox -s findings` runs the script of each on the newest release there is. One key signed them all.
+"""
+KINDS = (
+    ("Defects without a known right release", "DEFECT", False),
+    ("Defects that a later release mended", "DEFECT", True),
+    ("Behaviour that nobody defines", "DIFFERS", False),
+    ("Behaviour that nobody defines, and that a later release changed", "DIFFERS", True),
+)
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A bundle's finding."""
+
+    name: str
+    finding: FindingRecord
+    title: str
+
+
+def bundles(folder: Path = FOLDER) -> list[Bundle]:
+    """Read the finding of every bundle."""
+    found = []
+    for path in sorted(folder.glob(f"*{SUFFIX}")):
+        with tarfile.open(path) as archive:
+            file = archive.extractfile("run/results.json")
+            assert file is not None
+            record = Record.decode(file.read())
+        if record.finding is None:
+            raise SystemExit(f"{path.name}: its scenario states no finding")
+        if record.word != "SHOWN":
+            raise SystemExit(f"{path.name}: its finding is {record.word}")
+        name = path.name.removesuffix(SUFFIX)
+        found.append(Bundle(name, record.finding, record.scenario.title))
+    return sorted(found, key=lambda one: (one.finding.stated.library, one.finding.stated.harm))
+
+
+def page(found: Iterable[Bundle] | None = None) -> str:
+    """Write the page."""
+    listed = bundles() if found is None else list(found)
+    first = listed[0].name if listed else "NAME"
+    parts = [HEAD.format(first=first, suffix=SUFFIX)]
+    defects = [one for one in listed if one.finding.stated.label == "DEFECT"]
+    unreported = sum(1 for one in defects if not one.finding.stated.reports)
+    counts = f"{len(defects)} defects, {unreported} of them without a report that was found."
+    parts.append(f"{counts}\n")
+    for heading, label, is_mended in KINDS:
+        of_kind = [
+            one
+            for one in listed
+            if one.finding.stated.label == label
+            and (one.finding.stated.right is not None) == is_mended
+        ]
+        if of_kind:
+            parts.append("\n".join((f"## {heading}", "", *_table(of_kind), "", *_texts(of_kind))))
+    return "\n".join(parts)
+
+
+def _table(found: Iterable[Bundle]) -> Iterator[str]:
+    yield "| library | at fault | first right | harm | what | reports |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for one in found:
+        stated = one.finding.stated
+        reports = ", ".join(stated.reports) or "none found"
+        cells = (
+            stated.library,
+            ", ".join(stated.at_fault),
+            stated.right or "",
+            stated.harm,
+            f"[{one.title}]({one.name}{SUFFIX})",
+            reports,
+        )
+        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _texts(found: Iterable[Bundle]) -> Iterator[str]:
+    for one in found:
+        stated = one.finding.stated
+        text = f"**{one.name}**: {stated.happens} {stated.should}"
+        if stated.cause:
+            text += f" {stated.cause}"
+        if stated.searched:
+            text += f" Searched: {stated.searched}"
+        options = {"break_long_words": False, "break_on_hyphens": False}
+        yield textwrap.fill(" ".join(text.split()), WIDTH, **options)
+        yield ""
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(FOLDER.parents[1]))
+
+from harness.record.defect import FindingRecord  # noqa: E402
+from harness.record.model import Record  # noqa: E402
+
+if __name__ == "__main__":
+    (FOLDER / "README.md").write_text(page(), encoding="utf-8")
