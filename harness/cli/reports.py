@@ -271,20 +271,21 @@ def _show(options: argparse.Namespace, folder: Path) -> int:
         print(what, file=sys.stderr)
         return USAGE
     width = min(shutil.get_terminal_size().columns, SHOW_WIDEST)
-    given = options.run if options.run.is_file() else folder / REPORT
+    given = options.run if options.run.is_file() else folder
+    if given.is_absolute() and given.is_relative_to(Path.cwd()):
+        given = given.relative_to(Path.cwd())
     shown = first_screen(record)
     if options.all:
         unsigned = "(not signed here: see report.md)"
         shown = [*report_blocks(record, manifest_digest=unsigned), *appendix_blocks(record)]
     print_styled(render_terminal(shown, width, record=record))
     print()
-    print(f"Made {record.run.made}. Signature: {_signature(folder / REPORT)}")
+    # To the minute: with the fingerprint of a key it is a line of 80 columns.
+    print(f"Made {record.run.made[:16]}Z. {_signature(folder / REPORT)}")
+    place = shlex.quote(str(given))
     if not options.all:
-        print(f"The rest of the report: rankproof show --all {shlex.quote(str(given))}")
-    print(
-        "To check that the evidence supports the report: rankproof verify"
-        f" {shlex.quote(str(given))}"
-    )
+        print(f"The rest:     rankproof show --all {place}")
+    print(f"The evidence: rankproof verify {place}")
     return PASS
 
 
@@ -302,7 +303,7 @@ def _show_conformance(options: argparse.Namespace, folder: Path) -> int:
     width = min(shutil.get_terminal_size().columns, SHOW_WIDEST)
     print_styled(render_terminal(shown, width))
     report = shlex.quote(str(folder / REPORT))
-    print(f"\nMade {record.facts.made}. Signature: {_signature(folder / REPORT)}")
+    print(f"\nMade {record.facts.made[:16]}Z. {_signature(folder / REPORT)}")
     print(f"Check that the evidence supports it: rankproof verify {report}")
     return PASS
 
@@ -322,12 +323,12 @@ def _signature(report: Path) -> str:
         verifier.check_signature(content)
         verifier.check_signer()
     except Refused as refused:
-        return f"{refused.word}: {refused.message}"
+        return f"Signature: {refused.word}: {refused.message}"
     except (OSError, sshsig.SshsigError) as error:
-        return visible(f"not checked: {error}")
+        return visible(f"Signature: not checked: {error}")
     if verifier.is_mine:
-        return f"good, MINE: made with your own key {verifier.fingerprint}"
-    return f"good, by {verifier.fingerprint}, listed in {policy.allowed_from} as {verifier.signer}"
+        return f"MINE: {verifier.fingerprint}"
+    return f"Signature: good, by {verifier.fingerprint}, listed in {policy.allowed_from} as {verifier.signer}"
 
 
 COMPARED_CODES = {"same": PASS, "changed": FAIL, "cannot tell": INCONCLUSIVE}

@@ -90,24 +90,31 @@ def summary(record: Record) -> list[Block]:
     ]
 
 
+SHORT_HEADER = ("cell", "verdict", "failed", "rate below", "control", "p", "void")
+"""For a table that has to fit 80 columns; the report's has the names of the arms."""
+
+
 def first_screen(record: Record) -> list[Block]:
     """Return the summary for a reader with a screen of some 80 lines: of many cells or reasons the
     first, the worst cells first, and how many more there are.
     """
     blocks: list[Block] = []
-    for block in summary(record):
+    head, *rest = summary(record)
+    assert isinstance(head, Heading)
+    blocks.append(Heading(head.level, Text(Strong(record.word), "  ", head.text)))
+    for block in rest:
         match block:
-            case Table(header, rows, align) if len(rows) > CELLS_SHOWN:
-                more = plural(len(rows) - CELLS_SHOWN, "more cell")
-                blocks += [
-                    Table(header, rows[:CELLS_SHOWN], align),
-                    Paragraph(f"{more}, not worse."),
-                ]
+            case Table(_, rows, align):
+                blocks.append(Table(SHORT_HEADER, rows[:CELLS_SHOWN], align))
+                if len(rows) > CELLS_SHOWN:
+                    more = plural(len(rows) - CELLS_SHOWN, "more cell")
+                    blocks.append(Paragraph(f"{more}, not worse."))
             case BulletList(items) if len(items) > REASONS_SHOWN:
                 more = plural(len(items) - REASONS_SHOWN, "more reason")
                 blocks += [BulletList(items[:REASONS_SHOWN]), Paragraph(f"... and {more}.")]
             case Terms(rows):
-                blocks.append(Terms(tuple(row for row in rows if row[0] != SIGNED)))
+                terms = Terms(tuple(row for row in rows if row[0] != SIGNED))
+                blocks.append(without_word(terms))
             case Figure():
                 pass  # the table has the same counts
             case _:

@@ -83,10 +83,9 @@ def _block(block: Block, width: int) -> list[Line]:
         case blocks.Heading(level, text):
             title = _inline(text)
             title.stylize("bold")
-            if level > 2:
+            if level != 2:
                 return [title]
-            stroke = "=" if level == 1 else "-"
-            return [title, Line(stroke * min(width, title.cell_len))]
+            return [title, Line("-" * min(width, title.cell_len))]
         case blocks.Paragraph(parts):
             return wrap(_inline(blocks.Text(*parts)), width)
         case blocks.Table():

@@ -19,7 +19,7 @@ from harness.report.figures import rank_lanes
 from harness.report.html import render_page
 from harness.report.markdown import render_markdown
 from harness.report.report import render, report_blocks
-from harness.report.summary import over_cells, share_in_words, summary
+from harness.report.summary import first_screen, over_cells, share_in_words, summary
 from harness.report.terminal import render_terminal
 from harness.report.view import Basis
 from harness.report.words import ranks_in_words
@@ -326,7 +326,7 @@ def test_the_longest_title_is_the_first_line_of_a_report() -> None:
     title = "A title that has 80 characters:".ljust(80, "e")
     made = record(cell("ranks=2"), scenario={"title": title})
     shown = render_terminal(report_blocks(made, manifest_digest="1" * 64), 80).plain
-    assert shown.splitlines()[:2] == [title, "=" * 80]
+    assert shown.splitlines()[:2] == [title, ""]
 
 
 def test_a_control_that_no_rank_failed_is_worded() -> None:
@@ -449,3 +449,13 @@ def test_ways_that_differ_in_numbers_are_one_only_in_messages() -> None:
 def test_a_share_is_not_rounded_over_its_limit(share: float, words: str) -> None:
     """What is below the limit does not read as the limit, nor what is beyond it."""
     assert share_in_words(share) == words
+
+
+@pytest.mark.parametrize("cells", [1, 6])
+def test_the_first_screen_fits_a_terminal(cells: int) -> None:
+    """Of six cells it is at most 36 lines of 80 columns, which leaves room for who signed it."""
+    made = record(*[cell(f"ranks={number},backend=mlx-ring") for number in range(cells)])
+    lines = render_terminal(first_screen(made), 80, record=made).plain.splitlines()
+    assert len(lines) <= 36
+    assert max(map(len, lines)) <= 80
+    assert lines[0].startswith("PASS  ")
