@@ -293,6 +293,20 @@ def test_a_parameter_that_is_refused_clearly_is_no_violation() -> None:
             assert ask("n", base).word == word
 
 
+@pytest.mark.parametrize("name", ["n", "chat-n"])
+def test_a_server_that_refuses_two_choices_at_temperature_0_alone_conforms(
+    name: str, correct: str
+) -> None:
+    """As vLLM does: two greedy choices would be the same."""
+
+    def refused_when_greedy(fields: dict[str, Any]) -> dict[str, Any]:
+        is_refused = fields.get("n", 1) > 1 and fields["temperature"] == 0
+        return fields | {"n": 0} if is_refused else fields
+
+    with proxied(correct, ProxyDefect(does="", ask=refused_when_greedy)) as base:
+        assert ask(name, base).word == "CONFORMS"
+
+
 def test_a_server_that_does_not_repeat_itself_is_not_accused_of_more_than_that() -> None:
     """Where texts change from request to request, rows that compare texts cannot tell."""
     count = itertools.count()

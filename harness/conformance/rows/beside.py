@@ -146,7 +146,7 @@ def ask_parameters_together(setting: Setting) -> Asking[RowFinding]:
     asked: dict[str, HTTPRequest] = {
         "stop": completion(setting, "client with stop", stop=stop or None),
         "max_tokens": completion(setting, "client with max_tokens", max_tokens=3),
-        "n": completion(setting, "client with n", n=2, max_tokens=TOKENS),
+        "n": completion(setting, "client with n", n=2, temperature=1, max_tokens=TOKENS),
         "logprobs": completion(setting, "client with logprobs", logprobs=2, max_tokens=TOKENS),
     }
     kept: dict[str, HTTPRequest] = {}
