@@ -381,6 +381,32 @@ def test_json_that_did_not_end_in_time_accuses_nobody(correct: str) -> None:
             assert (found.word, found.about) == ("CANNOT TELL", "unended")
 
 
+def test_a_call_that_did_not_end_in_time_accuses_nobody(correct: str) -> None:
+    """A server that cannot read a call that was cut gives its text as the content."""
+
+    def cut(value: Any) -> None:
+        for choice in value["choices"]:
+            if choice.get("message", {}).pop("tool_calls", None):
+                choice["message"]["content"] = '<tool_call>{"name": "paint", "argu'
+                choice["finish_reason"] = "length"
+
+    with proxied(correct, ProxyDefect(does="", whole=in_whole(cut))) as slow:
+        found = ask("tools", slow)
+    assert (found.word, found.about) == ("CANNOT TELL", "unended")
+
+
+def test_arguments_are_judged_where_the_client_asked_for_strict_ones(correct: str) -> None:
+    """Without `strict` a server may fill in any arguments, and vLLM does."""
+
+    def any_answer_without_strict(fields: dict[str, Any]) -> dict[str, Any]:
+        tools = fields.get("tools") or ()
+        is_strict = all(tool["function"].get("strict") is True for tool in tools)
+        return fields if is_strict else removes("tools", "tool_choice")(fields)
+
+    with proxied(correct, ProxyDefect(does="", ask=any_answer_without_strict)) as base:
+        assert ask("tools", base).word == "CONFORMS"
+
+
 def test_a_server_without_chats_refuses_what_is_asked_in_chats() -> None:
     """Where chats are refused, rows about chats say so, and temperature is asked elsewhere."""
 
