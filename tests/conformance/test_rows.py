@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -307,6 +308,24 @@ def test_a_server_that_refuses_two_choices_at_temperature_0_alone_conforms(
         assert ask(name, base).word == "CONFORMS"
 
 
+def test_a_long_answer_that_comes_at_its_end_tells_that_nobody_waited_for_it() -> None:
+    """A server may hold a stream back. Whoever was answered long before did not wait for it."""
+
+    def answer(handler: BaseHTTPRequestHandler, body: bytes) -> None:
+        if handler.command == "GET" or b'"stream"' not in body:
+            _plain(handler, 200, _text("a"))
+            return
+        time.sleep(0.6)
+        value = json.loads(_text("a"))
+        handler.send_response(200)
+        handler.send_header("content-type", "text/event-stream")
+        handler.end_headers()
+        handler.wfile.write(f"data: {json.dumps(value)}\n\ndata: [DONE]\n\n".encode())
+
+    with odd_server(answer) as base:
+        assert ask("health", base).word == "CONFORMS"
+
+
 def test_a_server_that_does_not_repeat_itself_is_not_accused_of_more_than_that() -> None:
     """Where texts change from request to request, rows that compare texts cannot tell."""
     count = itertools.count()
@@ -363,6 +382,21 @@ def test_a_server_that_trims_its_texts_is_not_accused(correct: str) -> None:
         for seed in (1, 2, 3):
             for name in ("stop-string", "chat-stop"):
                 assert ask(name, trimming, seed=seed).word == "CONFORMS"
+
+
+def test_streams_of_a_chat_that_lose_more_and_less_violate(correct: str) -> None:
+    """A server may send more than a token in an event, so a lost event is not always as long."""
+    dropped = itertools.count(1)
+
+    def drops(events: Iterator[bytes]) -> Iterator[bytes]:
+        listed = list(events)
+        texts = [place for place, event in enumerate(listed) if has_text(event)]
+        lost = set(texts[-next(dropped) :])
+        yield from (event for place, event in enumerate(listed) if place not in lost)
+
+    with proxied(correct, ProxyDefect(does="", stream=drops)) as losing:
+        found = ask("chat", losing)
+    assert (found.word, found.about) == ("VIOLATES", "text")
 
 
 def test_json_that_did_not_end_in_time_accuses_nobody(correct: str) -> None:
