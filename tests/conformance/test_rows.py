@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import socket
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
@@ -11,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from harness.conformance.client import Client
 from harness.conformance.correct import MODEL, serving
 from harness.conformance.defects import has_text, in_chats, in_events, in_whole, removes
-from harness.conformance.exchange import HTTPExchange
+from harness.conformance.exchange import HTTPExchange, HTTPRequest
 from harness.conformance.proxy import ProxyDefect, proxied
 from harness.conformance.rows import ROWS
 from harness.conformance.rows.parameters import stop_of
@@ -384,6 +386,32 @@ def test_a_server_that_trims_its_texts_is_not_accused(correct: str) -> None:
                 assert ask(name, trimming, seed=seed).word == "CONFORMS"
 
 
+def test_the_control_sees_who_leaves_a_short_answer(correct: str) -> None:
+    """The answer may be written to its end before the client that leaves it is gone."""
+
+    def short(fields: dict[str, Any]) -> dict[str, Any]:
+        return fields | {"max_tokens": 4} if fields.get("stream") else fields
+
+    with proxied(correct, ProxyDefect(does="", ask=short)) as base:
+        for _ in range(5):
+            with proxied(base, ROWS["disconnect"].defect) as broken:
+                assert ask("disconnect", broken).about == "dead"
+
+
+def test_the_control_of_health_does_not_depend_on_how_fast_a_client_reads(correct: str) -> None:
+    """Nobody else is answered before the client of the long answer has read it and left."""
+    body = json.dumps({"model": MODEL, "prompt": "a", "max_tokens": 4}).encode()
+    with proxied(correct, ROWS["health"].defect) as base:
+        address = base.removeprefix("http://").split(":")
+        with socket.create_connection((address[0], int(address[1]))) as slow:
+            head = f"POST /v1/completions HTTP/1.1\r\ncontent-length: {len(body)}\r\n\r\n"
+            slow.sendall(head.encode() + body)
+            assert slow.recv(1, socket.MSG_PEEK)
+            models = HTTPRequest(label="models", method="GET", path="/v1/models")
+            assert Client(base, timeout=0.3).send(models).ended == "timed out"
+        assert Client(base, timeout=5).send(models).status == 200
+
+
 def test_streams_of_a_chat_that_lose_more_and_less_violate(correct: str) -> None:
     """A server may send more than a token in an event, so a lost event is not always as long."""
     dropped = itertools.count(1)
@@ -397,6 +425,21 @@ def test_streams_of_a_chat_that_lose_more_and_less_violate(correct: str) -> None
     with proxied(correct, ProxyDefect(does="", stream=drops)) as losing:
         found = ask("chat", losing)
     assert (found.word, found.about) == ("VIOLATES", "text")
+
+
+@pytest.mark.slow
+def test_cancel_leaves_an_answer_that_lasts(correct: str) -> None:
+    """Where the first answer ends before the client can leave it, another prompt is tried."""
+    first = itertools.count()
+
+    def short_at_first(fields: dict[str, Any]) -> dict[str, Any]:
+        is_short = fields.get("stream") and next(first) == 0
+        return fields | {"max_tokens": 4} if is_short else fields
+
+    with proxied(correct, ProxyDefect(does="", ask=short_at_first)) as base:
+        client = Client(base, timeout=20, cpu_seconds=time.process_time)
+        kept = drive(ROWS["cancel"], known_to("cancel"), client.together)
+    assert kept.about != "unmeasured", kept.fact
 
 
 def test_json_that_did_not_end_in_time_accuses_nobody(correct: str) -> None:
