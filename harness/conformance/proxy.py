@@ -160,6 +160,9 @@ class ProxyHandler(BaseHTTPRequestHandler):
             return
         with self.turn:
             yield
+            # Some answers end where the connection does.
+            with contextlib.suppress(OSError):
+                self.connection.shutdown(socket.SHUT_WR)
             self._is_left(READ_WITHIN)
 
     def _forward(self, body: bytes) -> None:

@@ -204,7 +204,7 @@ def ask_health(setting: Setting) -> Asking[RowFinding]:
     # From the first bytes to the last: the way to a server far away takes its time as well.
     first, last = (exchange.chunks[place].ms if exchange.chunks else 0 for place in (0, -1))
     took = last - first
-    ends = [other.ms + BEGUN_MS for other in others if other.status is not None]
+    ends = [other.ms for other in others if other.status is not None]
     if len(ends) == len(others) and max(ends) <= last / 2 and last - max(ends) >= LEAST_MS:
         # So also where the whole stream came at its end.
         return conforms(f"{MODELS} and {HEALTH} do not wait for a long answer")
@@ -212,7 +212,7 @@ def ask_health(setting: Setting) -> Asking[RowFinding]:
         raise Judged("CANNOT TELL", "short", f"the long answer came within {took} ms")
     for other in others:
         # Whether the server has this path at all is the promise of another row.
-        if other.status is None or other.ms + BEGUN_MS >= last - SLACK * took:
+        if other.status is None or other.ms >= last - SLACK * took:
             how = f"{other.request.path}: {other.status or other.ended} after {other.ms} ms"
             fact = f"{how}, beside an answer that ended after {last} ms"
             raise Judged("VIOLATES", "blocked", fact)
