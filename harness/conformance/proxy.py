@@ -28,6 +28,9 @@ PASSED_BACK = ("content-type", "content-encoding", "location")
 LARGEST_BODY = 2**26
 LINE_LIMIT = 2**20
 SWAP_WITHIN = 1.0
+LEAVES_WITHIN = 0.5
+"""Seconds in which a client that leaves in the middle of an answer has left."""
+READ_WITHIN = 10.0
 CROWD_WITHIN = 0.15
 HELD_OPEN = 3600.0
 
@@ -131,7 +134,7 @@ class ProxyHandler(BaseHTTPRequestHandler):
         """Keep silent."""
 
     def do_GET(self) -> None:
-        with self.turn if self.defect.serial else contextlib.nullcontext():
+        with self._in_turn():
             self._forward(b"")
 
     def do_POST(self) -> None:
@@ -146,8 +149,21 @@ class ProxyHandler(BaseHTTPRequestHandler):
             with self.crowd.joined() as is_crowded:
                 self._forward(_changed_body(body, self.defect.crowded) if is_crowded else body)
             return
-        with self.turn if self.defect.serial else contextlib.nullcontext():
+        with self._in_turn():
             self._forward(body)
+
+    @contextmanager
+    def _in_turn(self) -> Iterator[None]:
+        """Let no other request in until the client has read the answer, however late it reads."""
+        if not self.defect.serial:
+            yield
+            return
+        with self.turn:
+            yield
+            # Some answers end where the connection does.
+            with contextlib.suppress(OSError):
+                self.connection.shutdown(socket.SHUT_WR)
+            self._is_left(READ_WITHIN)
 
     def _forward(self, body: bytes) -> None:
         self.close_connection = True
@@ -215,6 +231,8 @@ class ProxyHandler(BaseHTTPRequestHandler):
             self._write(data, chunked=chunked, response=response)
         if streamed and self.defect.holds_open:
             self._hold()
+        if streamed and self.defect.breaks_after == "leaving":
+            self._await_leaving()
         if chunked:
             self.wfile.write(b"0\r\n\r\n")
 
@@ -254,6 +272,22 @@ class ProxyHandler(BaseHTTPRequestHandler):
         """Wait until the client leaves."""
         self.connection.settimeout(HELD_OPEN)
         self.connection.recv(1)
+
+    def _await_leaving(self) -> None:
+        """Hold the end back for a moment: a short answer is written before its reader can leave."""
+        if self._is_left(LEAVES_WITHIN):
+            self.broken.set()
+            raise ConnectionResetError("the client left")
+
+    def _is_left(self, seconds: float) -> bool:
+        """Wait for the client to close its end; returns whether it did."""
+        self.connection.settimeout(seconds)
+        try:
+            return not self.connection.recv(1)
+        except TimeoutError:
+            return False
+        except OSError:
+            return True
 
     def _reset(self) -> None:
         with contextlib.suppress(OSError):

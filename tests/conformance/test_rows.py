@@ -3,6 +3,8 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import socket
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -10,13 +12,14 @@ from typing import Any
 
 import pytest
 
+from harness.conformance.client import Client
 from harness.conformance.correct import MODEL, serving
 from harness.conformance.defects import has_text, in_chats, in_events, in_whole, removes
-from harness.conformance.exchange import HTTPExchange
+from harness.conformance.exchange import HTTPExchange, HTTPRequest
 from harness.conformance.proxy import ProxyDefect, proxied
 from harness.conformance.rows import ROWS
 from harness.conformance.rows.parameters import stop_of
-from harness.conformance.rows.row import drive
+from harness.conformance.rows.row import drive, texts
 from tests.conformance.asking import ask, known_to, odd_server
 
 SLOW = ("health", "long-beside-short", "parameters-together")
@@ -293,6 +296,38 @@ def test_a_parameter_that_is_refused_clearly_is_no_violation() -> None:
             assert ask("n", base).word == word
 
 
+@pytest.mark.parametrize("name", ["n", "chat-n"])
+def test_a_server_that_refuses_two_choices_at_temperature_0_alone_conforms(
+    name: str, correct: str
+) -> None:
+    """As vLLM does: two greedy choices would be the same."""
+
+    def refused_when_greedy(fields: dict[str, Any]) -> dict[str, Any]:
+        is_refused = fields.get("n", 1) > 1 and fields["temperature"] == 0
+        return fields | {"n": 0} if is_refused else fields
+
+    with proxied(correct, ProxyDefect(does="", ask=refused_when_greedy)) as base:
+        assert ask(name, base).word == "CONFORMS"
+
+
+def test_a_long_answer_that_comes_at_its_end_tells_that_nobody_waited_for_it() -> None:
+    """A server may hold a stream back. Whoever was answered long before did not wait for it."""
+
+    def answer(handler: BaseHTTPRequestHandler, body: bytes) -> None:
+        if handler.command == "GET" or b'"stream"' not in body:
+            _plain(handler, 200, _text("a"))
+            return
+        time.sleep(0.6)
+        value = json.loads(_text("a"))
+        handler.send_response(200)
+        handler.send_header("content-type", "text/event-stream")
+        handler.end_headers()
+        handler.wfile.write(f"data: {json.dumps(value)}\n\ndata: [DONE]\n\n".encode())
+
+    with odd_server(answer) as base:
+        assert ask("health", base).word == "CONFORMS"
+
+
 def test_a_server_that_does_not_repeat_itself_is_not_accused_of_more_than_that() -> None:
     """Where texts change from request to request, rows that compare texts cannot tell."""
     count = itertools.count()
@@ -351,6 +386,68 @@ def test_a_server_that_trims_its_texts_is_not_accused(correct: str) -> None:
                 assert ask(name, trimming, seed=seed).word == "CONFORMS"
 
 
+def test_the_control_sees_who_leaves_a_short_answer(correct: str) -> None:
+    """The answer may be written to its end before the client that leaves it is gone."""
+
+    def short(fields: dict[str, Any]) -> dict[str, Any]:
+        return fields | {"max_tokens": 4} if fields.get("stream") else fields
+
+    with proxied(correct, ProxyDefect(does="", ask=short)) as base:
+        for _ in range(5):
+            with proxied(base, ROWS["disconnect"].defect) as broken:
+                assert ask("disconnect", broken).about == "dead"
+
+
+def test_the_control_of_health_does_not_depend_on_how_fast_a_client_reads(correct: str) -> None:
+    """Nobody else is answered before the client of the long answer has read it and left."""
+    body = json.dumps({"model": MODEL, "prompt": "a", "max_tokens": 4}).encode()
+    with proxied(correct, ROWS["health"].defect) as base:
+        address = base.removeprefix("http://").split(":")
+        with socket.create_connection((address[0], int(address[1]))) as slow:
+            head = f"POST /v1/completions HTTP/1.1\r\ncontent-length: {len(body)}\r\n\r\n"
+            slow.sendall(head.encode() + body)
+            assert slow.recv(1, socket.MSG_PEEK)
+            models = HTTPRequest(label="models", method="GET", path="/v1/models")
+            assert Client(base, timeout=0.3).send(models).ended == "timed out"
+        assert Client(base, timeout=5).send(models).status == 200
+
+
+def test_streams_of_a_chat_that_lose_more_and_less_violate(correct: str) -> None:
+    """A server may send more than a token in an event, so a lost event is not always as long."""
+    dropped = itertools.count(1)
+
+    def drops(events: Iterator[bytes]) -> Iterator[bytes]:
+        listed = list(events)
+        texts = [place for place, event in enumerate(listed) if has_text(event)]
+        lost = set(texts[-next(dropped) :])
+        yield from (event for place, event in enumerate(listed) if place not in lost)
+
+    with proxied(correct, ProxyDefect(does="", stream=drops)) as losing:
+        found = ask("chat", losing)
+    assert (found.word, found.about) == ("VIOLATES", "text")
+
+
+def test_cancel_leaves_an_answer_that_lasts(correct: str) -> None:
+    """Where an answer ends by itself, that of another prompt is left."""
+    short = known_to("cancel")
+    first = texts(short)[0]
+    kept: list[HTTPRequest] = []
+
+    def ends_early(fields: dict[str, Any]) -> dict[str, Any]:
+        return fields | {"stop": [" ", "e", "a"]} if fields["prompt"] == first else fields
+
+    with proxied(correct, ProxyDefect(does="", ask=ends_early)) as base:
+        client = Client(base, timeout=20)
+
+        def send(requests: list[HTTPRequest]) -> list[HTTPExchange]:
+            kept.extend(requests)
+            return client.together(requests)
+
+        drive(ROWS["cancel"], short, send)
+    assert [request.label for request in kept] == ["before", "how long", "how long", "leaves"]
+    assert kept[-1].fields()["prompt"] == kept[-2].fields()["prompt"] != first
+
+
 def test_json_that_did_not_end_in_time_accuses_nobody(correct: str) -> None:
     """A grammar may allow endless space: an answer cut at its length is not one without JSON."""
 
@@ -365,6 +462,32 @@ def test_json_that_did_not_end_in_time_accuses_nobody(correct: str) -> None:
         for name in ("json-object", "json-schema"):
             found = ask(name, slow)
             assert (found.word, found.about) == ("CANNOT TELL", "unended")
+
+
+def test_a_call_that_did_not_end_in_time_accuses_nobody(correct: str) -> None:
+    """A server that cannot read a call that was cut gives its text as the content."""
+
+    def cut(value: Any) -> None:
+        for choice in value["choices"]:
+            if choice.get("message", {}).pop("tool_calls", None):
+                choice["message"]["content"] = '<tool_call>{"name": "paint", "argu'
+                choice["finish_reason"] = "length"
+
+    with proxied(correct, ProxyDefect(does="", whole=in_whole(cut))) as slow:
+        found = ask("tools", slow)
+    assert (found.word, found.about) == ("CANNOT TELL", "unended")
+
+
+def test_arguments_are_judged_where_the_client_asked_for_strict_ones(correct: str) -> None:
+    """Without `strict` a server may fill in any arguments, and vLLM does."""
+
+    def any_answer_without_strict(fields: dict[str, Any]) -> dict[str, Any]:
+        tools = fields.get("tools") or ()
+        is_strict = all(tool["function"].get("strict") is True for tool in tools)
+        return fields if is_strict else removes("tools", "tool_choice")(fields)
+
+    with proxied(correct, ProxyDefect(does="", ask=any_answer_without_strict)) as base:
+        assert ask("tools", base).word == "CONFORMS"
 
 
 def test_a_server_without_chats_refuses_what_is_asked_in_chats() -> None:

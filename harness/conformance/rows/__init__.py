@@ -276,7 +276,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ConformanceRow(
             name="cancel",
             promises="A server stops working for a client that left.",
-            requests=2,
+            requests=3,
             ask=clients.ask_cancel,
             defect=defects.DEAF,
             about="works on",

@@ -28,6 +28,11 @@ CLIENTS: Final = 4
 LONG: Final = 2000
 HUGE: Final = 10_000_000
 STAYS_MS: Final = 500
+TRIED: Final = 8
+"""Prompts of which one is likely to have a long answer."""
+LASTING: Final = 600
+LASTING_MS: Final = 3000
+"""Tokens or milliseconds of an answer that is long enough to leave it, and to measure after that."""
 IDLE: Final = 0.25
 STILL_BUSY: Final = 0.5
 """Of the processor time that the server used while the client read."""
@@ -105,7 +110,13 @@ def ask_disconnect(setting: Setting) -> Asking[RowFinding]:
 def ask_cancel(setting: Setting) -> Asking[RowFinding]:
     """Processor time after a client left, against that while it read."""
     yield from ordinary(completion(setting, "before"))
-    leaving = completion(setting, "leaves", stream=True, max_tokens=LONG)
+    for prompt in texts(setting, TRIED):
+        lasting = completion(setting, "how long", prompt=prompt, max_tokens=LASTING)
+        [whole] = yield [lasting]
+        # An answer that ends by itself says nothing of a server that goes on with it.
+        if read(whole).finish == "length" or whole.ms >= LASTING_MS:
+            break
+    leaving = completion(setting, "leaves", prompt=prompt, stream=True, max_tokens=LONG)
     [exchange] = yield [leaving.model_copy(update={"leave_after_ms": STAYS_MS})]
     busy = exchange.busy or 0.0
     if exchange.ended != "left" or exchange.after is None or busy < LEAST_BUSY:

@@ -85,7 +85,8 @@ def ask_chat_n(setting: Setting) -> Asking[RowFinding]:
     yield from ordinary(completion(setting, "completion"))
     yield from honoured(chat(setting, "chat, one choice"))
     for mode, stream in MODES:
-        answer = yield from honoured(chat(setting, f"chat, n 2, {mode}", stream=stream, n=2))
+        more = {"n": 2, "temperature": 1}
+        answer = yield from honoured(chat(setting, f"chat, n 2, {mode}", stream=stream, **more))
         if sorted(answer.choices) != [0, 1]:
             fact = f"{mode}: {plural(len(answer.choices), 'choice')} where 2 were asked for"
             raise Judged("VIOLATES", "count", fact)

@@ -133,7 +133,8 @@ def ask_n(setting: Setting) -> Asking[RowFinding]:
     """Two choices."""
     yield from ordinary(completion(setting, "one choice"))
     for make, mode in ((completion, "whole"), (streamed, "streamed")):
-        answer = yield from honoured(make(setting, f"n 2, {mode}", n=2))
+        # Sampled: at temperature 0 both choices would be the same, and vLLM refuses that.
+        answer = yield from honoured(make(setting, f"n 2, {mode}", n=2, temperature=1))
         if sorted(answer.choices) != [0, 1]:
             fact = f"{mode}: {plural(len(answer.choices), 'choice')} where 2 were asked for"
             raise Judged("VIOLATES", "count", fact)

@@ -51,6 +51,14 @@ def _request(setting: Setting, label: str, *, stream: bool, more: dict[str, Any]
     return chat(setting, label, stream=stream, **fields)
 
 
+def _is_begun(text: str, finish: str | None) -> bool:
+    """Whether a text was cut where what was to follow is not known: after space, in a thought, in
+    an object or in a call that the server could not read yet.
+    """
+    begun = text.strip()
+    return finish == "length" and (not begun or begun.startswith(("{", "<", "[")))
+
+
 def _demand_object(text: str, finish: str | None, what: str) -> Any:
     """Return the JSON object that a text is."""
     try:
@@ -59,9 +67,7 @@ def _demand_object(text: str, finish: str | None, what: str) -> Any:
         value = None
     if isinstance(value, dict):
         return value
-    # Space before the object, or a thought: what was to follow is not known.
-    begun = text.strip()
-    if finish == "length" and (not begun or begun.startswith(("{", "<"))):
+    if _is_begun(text, finish):
         fact = f"{what} did not end in {TOKENS} tokens: {shown(text)}"
         raise Judged("CANNOT TELL", "unended", fact)
     raise Judged("VIOLATES", "ignored", f"{what} is not a JSON object: {shown(text)}")
@@ -124,8 +130,9 @@ def _demand_call(answer: Answer, mode: str) -> Any:
     if problems := [problem for problem in answer.problems if "tool" in problem]:
         raise Judged("VIOLATES", "schema", f"{mode}: {'; '.join(problems)}")
     if not answer.tools:
-        if answer.finish == "length" and not answer.text.strip():
-            raise Judged("CANNOT TELL", "unended", f"{mode}: no call in {TOKENS} tokens")
+        if _is_begun(answer.text, answer.finish):
+            fact = f"{mode}: no call in {TOKENS} tokens: {shown(answer.text)}"
+            raise Judged("CANNOT TELL", "unended", fact)
         fact = f"{mode}: the tool is forced and not called: {shown(answer.text)}"
         raise Judged("VIOLATES", "ignored", fact)
     call = answer.tools[0]
@@ -138,7 +145,13 @@ def _demand_call(answer: Answer, mode: str) -> Any:
 
 def ask_tools(setting: Setting) -> Asking[RowFinding]:
     """A tool that the client forces."""
-    function = {"name": TOOL, "description": "Paint a wall.", "parameters": SCHEMA}
+    # Without `strict` OpenAI does not promise that the arguments are valid under the schema.
+    function = {
+        "name": TOOL,
+        "description": "Paint a wall.",
+        "strict": True,
+        "parameters": SCHEMA,
+    }
     more = {
         "tools": [{"type": "function", "function": function}],
         "tool_choice": {"type": "function", "function": {"name": TOOL}},
