@@ -147,6 +147,8 @@ class EngineProcess:
         self.starts += 1
         environment = {name: os.environ[name] for name in INHERITED if name in os.environ}
         environment |= {"HOME": str(self.room), "TMPDIR": str(self.room), "HF_HUB_OFFLINE": "1"}
+        # A small model is slower on several threads, and clients want the other cores.
+        environment["OMP_NUM_THREADS"] = "1"
         launcher = [sys.executable, "-I", "-S", "-c", TIED, sys.executable]
         with (self.room / "engine.log").open("ab") as log:
             self._child = start_apart(
