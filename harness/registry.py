@@ -245,7 +245,7 @@ class Registry(Mapping[str, T], Generic[T]):
             where = f"{Path(last.filename).name}, line {last.lineno}"
             raise PluginFailed(
                 f"the plug-in {self.plugins[name]} raised {type(error).__name__}: {error}"
-                f" ({where}): tell its makers"
+                f" ({where}); report this to its authors"
             ) from error
 
     def __getitem__(self, name: str) -> T:

@@ -251,7 +251,7 @@ def assemble(read: Read, names: Collection[str], facts: ConformanceFacts) -> Con
     replays: dict[str, RowReplay] = {}
     for name in facts.asked:
         if name not in ROWS or name in replays:
-            raise RecordError(f"{PATH}: {name!r} is not a row, or is there twice")
+            raise RecordError(f"{PATH}: {name!r} is not a row, or is listed twice")
         replays[name] = RowReplay(ROWS[name], facts, read, names)
         bare += replays[name].bare
         expected |= replays[name].files
@@ -351,7 +351,7 @@ class RowReplay:
             setting = self._facts.setting(where, repetition)
             self.places[where].append(drive(self.row, setting, _kept(left, path)))
             if next(left, None) is not None:
-                raise RecordError(f"{path} holds more exchanges than the row asks for")
+                raise RecordError(f"{path} contains more exchanges than the row makes")
             self.exchanges[where, repetition] = exchanges
             self.files.add(path)
 
@@ -431,7 +431,7 @@ def _kept(
             exchange = next(left, None)
             if exchange is None or exchange.request != request:
                 raise RecordError(
-                    f"{path} does not hold the request that the row asks ({request.label})"
+                    f"{path} does not contain the request that the row makes ({request.label})"
                 )
             found.append(exchange)
         return found

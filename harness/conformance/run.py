@@ -95,7 +95,7 @@ class ConformanceSettings:
 def demand_known(settings: ConformanceSettings) -> None:
     """Refuse what cannot be asked, before anything is made. Raises ConformanceError."""
     if odd := sorted(set(settings.rows) - set(ROWS)):
-        raise ConformanceError(f"{odd[0]!r} is not a row; there are {', '.join(ROWS)}")
+        raise ConformanceError(f"{odd[0]!r} is not a row; the rows are {', '.join(ROWS)}")
     if settings.target not in ENGINES:
         base_of(settings.target)
 
@@ -199,7 +199,7 @@ def base_of(address: str) -> str:
         )
     if parts.username is not None or parts.password is not None:
         raise ConformanceError(
-            "keep the key out of the address: name its variable with --api-key-env"
+            "keep the key out of the address; name its variable with --api-key-env"
         )
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/').removesuffix('/v1')}"
 
@@ -214,7 +214,7 @@ def _only_model(base: str, settings: ConformanceSettings) -> str:
         names = []
     if len(names) != 1 or not isinstance(names[0], str):
         how = f"{len(names)} models" if names else f"no model ({exchange.status or exchange.ended})"
-        raise ConformanceError(f"{base}{MODELS} lists {how}: name one with --model")
+        raise ConformanceError(f"{base}{MODELS} lists {how}; name one with --model")
     return names[0]
 
 

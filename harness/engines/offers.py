@@ -234,8 +234,7 @@ def offers(library: str) -> Mapping[str, Offer]:
     known = dict(_of_transformers(place) if library == "hf" else _of_mlx_lm(place))
     if not any(offer.tensor for offer in known.values()):
         raise ModelError(
-            f"{LIBRARIES[library]} {installed(library)} says nowhere what it splits, as far as is"
-            " understood"
+            f"cannot find out which models {LIBRARIES[library]} {installed(library)} can split"
         )
     return known
 
@@ -244,7 +243,7 @@ def _folder(library: str) -> Path:
     spec = importlib.util.find_spec(PACKAGES[library])
     places = list(spec.submodule_search_locations or ()) if spec is not None else []
     if not places:
-        raise ModelError(f"{LIBRARIES[library]} has no files here: install it again")
+        raise ModelError(f"{LIBRARIES[library]} has no files on this machine; install it again")
     return Path(places[0])
 
 

@@ -414,13 +414,13 @@ def _shape_of(value: JSON, word: str) -> list[int]:
     while layer and isinstance(layer[0], list):
         lengths = {len(one) if isinstance(one, list) else -1 for one in layer}
         if len(lengths) != 1:
-            raise TypeError(f"{word} is not an array: its lists are not of one length")
+            raise TypeError(f"{word} is not an array: its lists differ in length")
         shape.append(lengths.pop())
         layer = [below for one in layer for below in one]
     for one in layer:
         if isinstance(one, bool) or not isinstance(one, int | float):
             raise TypeError(
-                f"{word} is not a number or a list of numbers: it holds {_kind_of(one)}"
+                f"{word} is not a number or a list of numbers: it contains {_kind_of(one)}"
             )
     return shape
 

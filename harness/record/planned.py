@@ -36,7 +36,7 @@ def planned_cells(
     """
     planned = cells(scenario)
     if [cell.id for cell in planned] != [fact.id for fact in run.cells]:
-        raise RecordError("the run's cells are not the scenario's matrix")
+        raise RecordError("the run's cells do not match the scenario's matrix")
     pairs = list(zip(planned, run.cells, strict=True))
     ran = [cell for cell, fact in pairs if fact.skipped is None]
     if not ran and run.server_pids:

@@ -121,7 +121,7 @@ class Accounts(TrialReader):
             if name in stated or name not in self._checks or event.rank is not None:
                 raise RecordError(
                     f"{evidence}, line {seen.line}: no check asks for this account, or it is a"
-                    " second one"
+                    " duplicate"
                 )
             stated[name] = event.values, seen.line
         for name, check in self._checks.items():
@@ -147,7 +147,8 @@ class Accounts(TrialReader):
             (again,) = note_accounts([check], history, file=self._file)
             if canonical(again) != canonical(dict(values)):
                 raise RecordError(
-                    f"{evidence}, line {line}: the artefacts give check {name} a different account"
+                    f"{evidence}, line {line}: check {name} gives a different account of these"
+                    " artefacts"
                 )
 
     def _file(self, values: Mapping[str, JSON]) -> ArrayFile:

@@ -436,7 +436,7 @@ def _demand_inside(source: RepositoryFacts) -> None:
     """Demand that what ends up on git's command line, or as a path, is what a run writes there."""
     if source.scenario is not None and leaves(source.scenario):
         raise SourceError(
-            "the report says that its scenario was outside its repository, which no run says"
+            "the report says that its scenario was outside its repository, which no run records"
         )
     if source.commit is not None and not COMMIT.fullmatch(source.commit):
         raise SourceError("the report's commit is not a full commit id, as every run records it")

@@ -104,7 +104,8 @@ class Service(Model):
     def _starts_are_kept(self) -> Self:
         if "starts" in self.model_fields_set and self.keep == "trial":
             raise complaint(
-                "is only for keep: cell; with keep: trial each trial has one", at="starts"
+                "is only for keep: cell; with keep: trial, each trial has exactly one start",
+                at="starts",
             )
         return self
 

@@ -148,12 +148,12 @@ def part_record(
             raise RecordError(f"{part.path}: {error}") from None
         for name, digest in listed.items():
             if sha256(read(name)) != digest:
-                raise RecordError(f"{part.path}: {name} is not what its manifest lists")
+                raise RecordError(f"{part.path}: {name} does not match its manifest")
         if why := _misnamed(index, listed, read):
             raise RecordError(f"{part.path}: {why}")
         if sha256(read(SCENARIO_PATH)) != part.scenario:
             raise RecordError(
-                f"{part.path} is a run of another scenario than the {facts.kind} plans"
+                f"{part.path} ran a different scenario from the one that the {facts.kind} planned"
             )
         try:
             scenario = parse_scenario(read(SCENARIO_PATH), name=part.name)

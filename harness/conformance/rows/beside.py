@@ -166,7 +166,11 @@ def ask_parameters_together(setting: Setting) -> Asking[RowFinding]:
             samples.append(first)
     has_seeds = len(samples) == len(SEEDS)
     if not kept and not has_seeds:
-        raise Judged("CANNOT TELL", "none", "no parameter is honoured alone")
+        raise Judged(
+            "CANNOT TELL",
+            "none",
+            "the server honours no parameter, even in a request that is sent alone",
+        )
     # Twice each, so that one parameter alone has company too.
     named = [*kept.items(), *kept.items()]
     requests = [request for _, request in named] + (seeded if has_seeds else [])

@@ -51,7 +51,7 @@ def ask_no_cross_talk(setting: Setting) -> Asking[RowFinding]:
             raise Judged(
                 "CANNOT TELL",
                 "unsteady",
-                f"{request.label} alone did not get one text {ALONE} times",
+                f"{request.label}, sent alone {ALONE} times, did not get the same text each time",
             )
         alone.append(answers[0])
     if len(set(alone)) < CLIENTS:
@@ -86,10 +86,10 @@ def _demand_unharmed(setting: Setting, before: Answer, what: str) -> Asking[None
     after = yield from one(completion(setting, f"after: {what}"[:SHOWN]))
     if not after.is_answer:
         raise Judged(
-            "VIOLATES", "dead", f"after {what}, the plain request is not answered: {after.error}"
+            "VIOLATES", "dead", f"the plain request was not answered after {what}: {after.error}"
         )
     if after.text != before.text:
-        raise Judged("VIOLATES", "changed", f"after {what}, the plain request has another answer")
+        raise Judged("VIOLATES", "changed", f"the answer to the plain request changed after {what}")
 
 
 def ask_disconnect(setting: Setting) -> Asking[RowFinding]:

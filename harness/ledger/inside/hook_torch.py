@@ -90,7 +90,7 @@ class TorchHook:
             name = group.group_name
             if not seen - failed <= counted <= seen:
                 self._book.refuse(
-                    f"{counted} calls were made in group {name} of torch, and {seen} were seen"
+                    f"torch made {counted} calls in group {name}, but {seen} were observed"
                 )
 
     def try_to_conclude(self) -> None:
@@ -98,7 +98,7 @@ class TorchHook:
         try:
             self.conclude()
         except Exception as error:  # noqa: BLE001 - see above
-            self._book.refuse(f"what gloo counted cannot be read: {type(error).__name__}: {error}")
+            self._book.refuse(f"gloo's counters cannot be read: {type(error).__name__}: {error}")
 
     def leave(self) -> None:
         """When the subject has returned."""
@@ -275,7 +275,7 @@ class TorchHook:
             # Whatever goes wrong costs the ledger, and never the call.
             except Exception as error:  # noqa: BLE001
                 book.refuse(
-                    f"a call of {name} could not be written: {type(error).__name__}: {error}"
+                    f"a call of {name} could not be recorded: {type(error).__name__}: {error}"
                 )
             try:
                 left = narrowed.get(raw(keys))

@@ -212,7 +212,7 @@ class Farm:
             there = EnvironmentFacts.model_validate(description.get("environment"))
             pid = int(description["pid"])
         except (ValidationError, KeyError, TypeError, ValueError):
-            raise AnswerRefused("it does not identify itself as our process does") from None
+            raise AnswerRefused("it did not identify itself the way our process does") from None
         if why := _unlike(there, self._order.machine):
             return f"node {node.number}: {why}"
         lacking, _ = self._answer(node.ask("lacks", digests=sorted(self._order.sources)))
@@ -280,7 +280,9 @@ class Farm:
             if select.select([self._cancel], [], [], 0)[0]:
                 raise Cancelled
             if time.monotonic() > until:
-                raise AnswerRefused(f"it did not answer within {within:g} s, and is there")
+                raise AnswerRefused(
+                    f"it did not answer within {within:g} s, although its node is still there"
+                )
         message, content = asked.result()
         if (failed := message.get("failed")) is not None:
             raise FarmError(f"a node failed: {printable(str(failed), limit=500)}")
@@ -418,7 +420,7 @@ def _unlike(there: EnvironmentFacts, here: EnvironmentFacts) -> str | None:
 def _pids(answer: Mapping[str, Any]) -> list[int]:
     pids = answer.get("servers")
     if not isinstance(pids, list) or not all(type(pid) is int for pid in pids):
-        raise AnswerRefused("it does not say which servers it has")
+        raise AnswerRefused("its answer does not list its fork servers")
     return pids
 
 
@@ -431,7 +433,7 @@ def _changed(answer: Mapping[str, Any]) -> list[str]:
 
 def _demand_unchanged(answer: Mapping[str, Any]) -> None:
     if changed := _changed(answer):
-        raise FarmError(f"{changed[0]} was changed there by a rank")
+        raise FarmError(f"a rank changed {changed[0]} there")
 
 
 def _left(about: Mapping[str, JSON], error: Exception, *, began: int) -> Capture:

@@ -212,7 +212,7 @@ def _open(pid: int) -> list[tuple[str, str]]:
                     entries.append((entry.name, str(entry.readlink())))
     except OSError as error:
         raise UnreadableProcess(
-            f"what process {pid} has open cannot be read: {error.strerror}"
+            f"the open files of process {pid} cannot be read: {error.strerror}"
         ) from None
     return entries
 

@@ -423,9 +423,7 @@ def read_thread(pid: int, tid: int) -> ThreadState | None:
     except OSError as error:
         if not (folder / "stat").exists():
             return None  # it ended meanwhile
-        raise UnreadableProcess(
-            f"what a process waits in cannot be read here: {error.strerror}"
-        ) from None
+        raise UnreadableProcess(f"cannot read what a process waits in: {error.strerror}") from None
     switches = next(
         (
             int(line.split()[1])

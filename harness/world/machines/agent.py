@@ -96,7 +96,7 @@ class ControlChannel:
         while left:
             # Who is cut off reads nothing: a full pipe must not hold this process beyond its lease.
             if not select.select([], [self._writes], [], self.lease)[1]:
-                raise Gone(f"nobody read for {self.lease:g} s")
+                raise Gone(f"control read nothing for {self.lease:g} s")
             try:
                 left = left[os.write(self._writes, left) :]
             except BlockingIOError:
@@ -112,7 +112,7 @@ class ControlChannel:
         parts = []
         while count:
             if not select.select([self._reads], [], [], self.lease)[0]:
-                raise Gone(f"lease lost: nothing came for {self.lease:g} s")
+                raise Gone(f"lease lost: nothing was received for {self.lease:g} s")
             part = os.read(self._reads, min(count, 2**20))
             if not part:
                 raise Gone("control closed the channel")

@@ -49,7 +49,7 @@ def told_here(ns: int, *, ahead: int, within: int, begun: int, now: int) -> int:
     slack = within + round(DRIFT * (now - begun)) + 1_000_000
     here = ns - ahead
     if not begun - slack <= here <= now + slack:
-        raise Hostile("its clock is another one than before")
+        raise Hostile("its clock is no longer the one it had before")
     return min(max(here, begun), now)
 
 
@@ -306,11 +306,11 @@ class MachineLine:
     def _message(self) -> tuple[dict[str, Any], bytes]:
         words, size = agent.HEAD.unpack(self._exactly(agent.HEAD.size))
         if words > agent.MOST_JSON or size > agent.MOST_BYTES:
-            raise ValueError("it sends what is not a message")
+            raise ValueError("it sent something that is not a message")
         message = strict_json(self._exactly(words))
         content = self._exactly(size)
         if not isinstance(message, dict):
-            raise TypeError("it sends what is not a message")
+            raise TypeError("it sent something that is not a message")
         return message, content
 
     def _take(self, message: dict[str, Any], content: bytes) -> None:
@@ -340,7 +340,7 @@ class MachineLine:
             if self.hears is not None:
                 self.hears(self, message, content)
         elif self._answers.qsize() >= MOST_WAITING:
-            raise ValueError("it answers what nobody asked")
+            raise ValueError("it answered a request that was not made")
         else:
             self._answers.put(message)
 

@@ -301,7 +301,8 @@ class DistributedBarrier:
         # Not `<= 0`: nothing compares with NaN, and such a wait would not end.
         if not timeout > 0 or retry_count < 0:
             raise Misused(
-                f"a barrier waits for some time: timeout {timeout:g} s, {retry_count} retries"
+                f"a barrier needs a timeout above 0 s and 0 or more retries, not {timeout:g} s and"
+                f" {retry_count}"
             )
         with self._lock:
             begin = time.monotonic()

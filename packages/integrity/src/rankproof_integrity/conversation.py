@@ -50,7 +50,7 @@ class Conversation:
         largest: int = 2**31,
     ) -> None:
         if not 0 < epoch < 2**64:
-            raise Misused(f"an epoch is greater than 0 and less than 2^64: {epoch}")
+            raise Misused(f"an epoch must be greater than 0 and less than 2^64, not {epoch}")
         self.node = node
         self.peer = peer
         self.epoch = epoch
@@ -414,8 +414,8 @@ class Conversation:
             raise self.problem.again()
         if self.outgoing.ended:
             raise Misused(
-                f"{self.node} is closing, and has said goodbye to {self.peer}: nothing is sent"
-                " after that"
+                f"{self.node} is closing and has said goodbye to {self.peer}, so it cannot send any"
+                " more"
             )
         if not self.outgoing.has_room(size):
             self.hurry()
@@ -457,7 +457,8 @@ class Conversation:
         if not isinstance(self.problem, PeerRestarted) or self._next_epoch <= self.peer_epoch:
             if epoch <= self.epoch:
                 raise Misused(
-                    f"the epoch {epoch} is not greater than {self.epoch}, which {self.peer} knows"
+                    f"epoch {epoch} is not greater than {self.epoch}, the epoch that {self.peer}"
+                    " knows"
                 )
             self.epoch = epoch
         self.peer_epoch = max(self.peer_epoch, self._next_epoch)

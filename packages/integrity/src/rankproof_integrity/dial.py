@@ -51,7 +51,7 @@ class Lookup:
         # What the thread found is read after it ended, and by nobody else: no lock.
         self._thread.join(PATIENCE)
         if self._thread.is_alive():
-            raise ConnectionError("where the peer listens was asked, and nobody has answered yet")
+            raise ConnectionError("the peer's address was requested, but has not arrived yet")
         self._thread = None
         if self._answer is None:
             raise ConnectionError(self._trouble)

@@ -201,10 +201,10 @@ class TransportLimits:
         positive = min(whole) >= 1 and all(0 < time < math.inf for time in times)
         if not positive or not 0 <= self.delay < math.inf or self.shortest > self.longest:
             raise Misused(
-                f"limits must be positive and finite, and shortest at most longest: {self}"
+                f"limits must be positive and finite, and shortest must not exceed longest: {self}"
             )
         if self.message >= 2**32:
             raise Misused(
-                "a message has less than 4 GiB, for its length is a word of 32 bits:"
+                "the limit for a message must be below 4 GiB, because its length has 32 bits, not"
                 f" {self.message}"
             )

@@ -255,9 +255,9 @@ class Metrics:
             api: Any = importlib.import_module("opentelemetry.metrics")
         except ModuleNotFoundError as error:
             raise Misused(
-                "OpenTelemetry is not installed here: pip install opentelemetry-api"
-                " opentelemetry-sdk, or take Metrics.prometheus() or Metrics.samples(), which need"
-                " nothing"
+                "OpenTelemetry is not installed; run pip install opentelemetry-api"
+                " opentelemetry-sdk, or use Metrics.prometheus() or Metrics.samples(), which need"
+                " no package"
             ) from error
         meter = api.get_meter("rankproof_integrity") if meter is None else meter
         observation = api.Observation
@@ -293,10 +293,10 @@ def _key(name: str, kind: str, labels: Mapping[str, str]) -> tuple[str, Labels]:
     known = KNOWN.get(name)
     if known is None or known.kind != kind:
         there = ", ".join(known_name for known_name, metric in KNOWN.items() if metric.kind == kind)
-        raise Misused(f"{name} is not a {kind} of this library: there are {there}")
+        raise Misused(f"{name} is not a {kind} of this library, which has only {there}")
     if set(labels) != set(known.labels):
         raise Misused(
-            f"{name} has the labels {sorted(known.labels)}, and was given {sorted(labels)}"
+            f"{name} has the labels {sorted(known.labels)}, but was given {sorted(labels)}"
         )
     return name, tuple((label, labels[label]) for label in known.labels)
 

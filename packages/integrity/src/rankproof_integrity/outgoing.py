@@ -41,13 +41,13 @@ def unchanging(data: Any) -> Any:
         raise Misused(_no_buffer(data, error)) from error
     if view.format not in PLAIN and _ADDRESSES.search(_NAMES.sub("", view.format)):
         raise Misused(
-            f"{_kind(data)} holds addresses (its format is {view.format!r}), which mean nothing to"
-            " another process: encode its elements, or give an array of numbers"
+            f"{_kind(data)} contains addresses (its format is {view.format!r}), which mean nothing"
+            " to another process; encode its elements, or give an array of numbers"
         )
     masked = sys.modules.get("numpy.ma")
     if masked is not None and isinstance(data, masked.MaskedArray):
         raise Misused(
-            f"{_kind(data)} has a mask, which is not among its bytes: send array.data and"
+            f"{_kind(data)} has a mask, which is not part of its bytes; send array.data and"
             " array.mask"
         )
     return view if view.readonly and view.c_contiguous else view.tobytes()

@@ -74,7 +74,7 @@ class SequenceIntegrityChecker:
         """
         if not 0 <= length <= self.position:
             raise OutOfStep(
-                f"stream {self.stream!r}: asked for the digest of {length} ids, and holds"
+                f"stream {self.stream!r}: the digest of {length} ids was requested, but it has"
                 f" {self.position}"
             )
         return self._digests[length]
@@ -126,13 +126,13 @@ class SequenceIntegrityChecker:
         """
         if epoch <= self.epoch:
             raise OutOfStep(
-                f"stream {self.stream!r}: epoch {epoch} is not later than {self.epoch}, which it"
-                " is in"
+                f"stream {self.stream!r}: epoch {epoch} is not later than its current epoch"
+                f" {self.epoch}"
             )
         if not 0 <= position <= self.position:
             raise OutOfStep(
-                f"stream {self.stream!r}: epoch {epoch} goes on at position {position},"
-                f" {self.position} ids are held"
+                f"stream {self.stream!r}: epoch {epoch} cannot continue at position {position},"
+                f" because it has {self.position} ids"
             )
         self.epoch = epoch
         del self._ids[position:]
@@ -172,7 +172,8 @@ class SequenceIntegrityChecker:
         """
         if ask(0) != self._digests[0]:
             raise OutOfStep(
-                f"the other end does not hold stream {self.stream!r}: its chain begins otherwise"
+                f"the other end does not have stream {self.stream!r}, because its chain begins"
+                " differently"
             )
         same = 0
         differs = min(length, self.position) + 1

@@ -71,8 +71,8 @@ class AdaptiveStrictness:
     ) -> None:
         if not (0 < rate < 1 and 0 < confidence < 1 and patience >= 1):
             raise Misused(
-                f"a rate of {rate}, a confidence of {confidence} and a patience of {patience} mean"
-                " nothing"
+                f"rate and confidence must be between 0 and 1, and patience 1 or more, not {rate},"
+                f" {confidence} and {patience}"
             )
         self.floor = self.level = Level(floor)
         self.enough = math.ceil(math.log(1 - confidence) / math.log1p(-rate))
@@ -185,7 +185,7 @@ class ValidationBeside(Generic[Item]):
         metrics: Metrics | None = None,
     ) -> None:
         if capacity < 1:
-            raise Misused(f"a capacity of {capacity} items validates nothing: give at least 1")
+            raise Misused(f"capacity must be at least 1 item, not {capacity}")
         self._check = check
         self._capacity = capacity
         self._skipped = skipped
