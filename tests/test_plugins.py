@@ -389,7 +389,10 @@ def test_a_plug_in_that_raises_is_named(install: Install) -> None:
         raise KeyError(1)
     with pytest.raises(KeyError), registry.guarded("agree"):
         raise KeyError(1)
-    words = r"brings-mine 1.0 raised SystemExit: 0 \(test_plugins.py, line \d+\): tell its makers"
+    words = (
+        r"brings-mine 1.0 raised SystemExit: 0 \(test_plugins.py, line \d+\); report this to its"
+        r" authors"
+    )
     with pytest.raises(PluginFailed, match=words), registry.guarded("mine"):
         raise SystemExit(0)
     with pytest.raises(OSError, match="no port"), registry.guarded("mine", but=(OSError,)):

@@ -201,8 +201,8 @@ def _contradiction(options: argparse.Namespace) -> str:
         )
     if options.vary and (options.source is not None or options.candidate is not None):
         return (
-            "--vary and another candidate exclude each other, because --vary changes one thing at"
-            " a time: keep one"
+            "--vary cannot be combined with another candidate, because it changes one thing at a"
+            " time; keep one"
         )
     return ""
 

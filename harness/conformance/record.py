@@ -410,7 +410,7 @@ class RowReplay:
         elif broken[0] != "VIOLATES":
             fact = f"the row did not see the defect: {broken[0]}: {broken[1].fact}"
         elif any(found.about != self.row.about for found in self.places[places[2]]):
-            fact = f"the row saw another difference than the defect: {broken[1].fact}"
+            fact = f"the row saw a difference other than the defect: {broken[1].fact}"
         return ControlResult(shown=not fact, on=on, does=does, fact=fact or broken[1].fact)
 
     def _curls(self, exchanges: Sequence[HTTPExchange]) -> Iterator[str]:

@@ -307,9 +307,9 @@ class RowsAsking:
         if settings.rows and row.name not in settings.rows and row.name != FIRST:
             return "not named with --rows"
         if row.is_long and not settings.every and row.name not in settings.rows:
-            return "asked with --all"
+            return "asked only with --all"
         if row.may_harm and self._process is None and not settings.may_break:
-            return "it may harm the server: asked with --may-break-it"
+            return "it may harm the server, so it is asked only with --may-break-it"
         if row.needs == "tokenizer" and self._facts.tokens is None:
             return "needs --tokenizer FOLDER"
         if row.needs == "template" and self._facts.chats is None:

@@ -70,7 +70,7 @@ WHOLE = ledger(0, call())
     ("other", "why"),
     [
         (None, "it left no ledger"),
-        (b"noise", "what it left is not a ledger: it does not begin as one"),
+        (b"noise", "what it left is not a ledger: it does not begin with the header of a ledger"),
         (encode(ledger(1, call()))[:-1], "what it left is not a ledger"),
         (ledger(0, call()), "what it left is the ledger of rank 0 of 2 of another world"),
         (

@@ -84,7 +84,7 @@ def ask_long_beside_short(setting: Setting) -> Asking[RowFinding]:
         for number, answer in zip(order, answers, strict=True):
             _demand_own(number, answer.text, alone)
             what = "the long prompt" if number == 0 else f"short prompt {number}"
-            compared.append(Comparison(f"{what} beside others", alone[number], answer))
+            compared.append(Comparison(f"{what} among others", alone[number], answer))
     return judge(compared, f"{WORDS_OF_LONG} words beside {SHORTS} prompts of {WORDS_OF_SHORT}")
 
 
@@ -177,7 +177,7 @@ def ask_parameters_together(setting: Setting) -> Asking[RowFinding]:
     answers = yield from together(requests)
     for (name, _), answer in zip(named, answers, strict=False):
         if not _is_honoured(name, answer, stop):
-            fact = f"{name} is honoured alone and not beside {len(requests) - 1} others"
+            fact = f"{name} is honoured alone, but not among {len(requests) - 1} others"
             raise Judged("VIOLATES", "together", f"{fact}: {shown(answer.text)}")
     compared = [
         Comparison(f"seed {seed}", before, after)
@@ -185,7 +185,7 @@ def ask_parameters_together(setting: Setting) -> Asking[RowFinding]:
     ]
     differing = [comparison for comparison in compared if comparison.differs]
     if has_seeds and len(differing) >= MOST * len(SEEDS):
-        fact = f"seed is honoured alone and not beside {len(requests) - 1} others"
+        fact = f"seed is honoured alone, but not among {len(requests) - 1} others"
         raise Judged("VIOLATES", "together", f"{fact}: {differing[0].fact}")
     if has_seeds and differing:
         raise Judged("CANNOT TELL", "close", f"{len(differing)} of {len(SEEDS)} samples differ")

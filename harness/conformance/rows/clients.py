@@ -76,7 +76,8 @@ def ask_no_cross_talk(setting: Setting) -> Asking[RowFinding]:
         moved += answer.text != own
     if moved:
         fact = (
-            f"{moved} of {2 * CLIENTS} texts differ from those alone, and none is another client's"
+            f"{moved} of {2 * CLIENTS} texts differ from those that the clients got alone, and none"
+            " is another client's"
         )
         raise Judged("CANNOT TELL", "differs", fact)
     return conforms(f"{2 * CLIENTS} clients at the same time got the texts they got alone")
@@ -109,10 +110,11 @@ def ask_cancel(setting: Setting) -> Asking[RowFinding]:
     [exchange] = yield [leaving.model_copy(update={"leave_after_ms": STAYS_MS})]
     busy = exchange.busy or 0.0
     if exchange.ended != "left" or exchange.after is None or busy < LEAST_BUSY:
-        fact = f"the stream {exchange.ended}, with {busy:.2f} processor seconds a second"
+        fact = f"the stream {exchange.ended}, with {busy:.2f} processor seconds per second"
         raise Judged("CANNOT TELL", "unmeasured", fact)
     used = (
-        f"{exchange.after:.2f} processor seconds a second after the client left, {busy:.2f} before"
+        f"{exchange.after:.2f} processor seconds per second after the client left, {busy:.2f}"
+        " before"
     )
     if exchange.after >= STILL_BUSY * busy:
         raise Judged("VIOLATES", "works on", used)

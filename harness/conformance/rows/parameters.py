@@ -135,7 +135,7 @@ def ask_n(setting: Setting) -> Asking[RowFinding]:
     for make, mode in ((completion, "whole"), (streamed, "streamed")):
         answer = yield from honoured(make(setting, f"n 2, {mode}", n=2))
         if sorted(answer.choices) != [0, 1]:
-            fact = f"{mode}: {plural(len(answer.choices), 'choice')} where 2 were asked for"
+            fact = f"{mode}: {plural(len(answer.choices), 'choice')} although 2 were requested"
             raise Judged("VIOLATES", "count", fact)
     return conforms("2 choices, whole and streamed")
 

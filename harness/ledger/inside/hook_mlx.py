@@ -217,7 +217,7 @@ class MlxHook:
             )
         except Exception as error:  # noqa: BLE001 - see above
             self._book.refuse(
-                f"a call of {name} could not be written: {type(error).__name__}: {error}"
+                f"a call of {name} could not be recorded: {type(error).__name__}: {error}"
             )
             return None
 

@@ -135,7 +135,9 @@ class TorchHook:
             if torch._C._dispatch_has_kernel_for_dispatch_key(name, KEY):  # noqa: SLF001
                 return f"torch {torch.__version__} has something before c10d::{short} already"
             if short not in OPERATIONS or OPERATIONS[short].arguments != stated:
-                return f"torch {torch.__version__} has another c10d::{short} than is known here"
+                return (
+                    f"torch {torch.__version__} has a c10d::{short} that this version does not know"
+                )
         if missing := sorted(OPERATIONS.keys() - {name.removeprefix("c10d::") for name in schemas}):
             return f"torch {torch.__version__} has no c10d::{missing[0]}"
         return ""

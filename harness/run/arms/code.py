@@ -442,4 +442,4 @@ def _reason(said: bytes) -> str:
     lines = [
         line.removeprefix("error: ") for line in said.decode(errors="replace").strip().splitlines()
     ]
-    return printable("; ".join(lines), limit=300) or "git does not say why"
+    return printable("; ".join(lines), limit=300) or "git gave no reason"

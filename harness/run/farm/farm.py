@@ -97,7 +97,7 @@ def refusal(scenario: Scenario, *, environments: Collection[str]) -> str | None:
             compares_arrays(scenario.checks) or accounted(scenario.checks)
         ),
         "it observes collectives, and their ledgers stay on the node": scenario.observe,
-        "it needs GPUs, but Ray is not asked for them, so ranks would not have any": (
+        "it needs GPUs, but none are requested from Ray, so ranks would not have any": (
             scenario.needs.gpus or "nccl" in scenario.matrix.backend
         ),
         "its world is on test hosts": scenario.world.hosts > 1,
@@ -370,7 +370,7 @@ class Farm:
             if node.ended is None:
                 asked = node.ask("end")
                 if not wait([asked], timeout=ENDS_WITHIN).done:
-                    changed.append(f"node {node.number} does not say whether an input")
+                    changed.append(f"node {node.number} did not report whether an input")
                 elif asked.exception() is None:
                     answer, _ = asked.result()
                     changed.extend(_changed(answer))
@@ -413,7 +413,7 @@ def _unlike(there: EnvironmentFacts, here: EnvironmentFacts) -> str | None:
         return None
     more = len(differing) - MOST_NAMED
     some = ", ".join(differing[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
-    what = f"{plural(len(differing), 'package')} other than here: {some}"
+    what = f"{plural(len(differing), 'package')} that differ from those here: {some}"
     return f"{what}; install from the same lock file there, and start Ray from that environment"
 
 
@@ -427,7 +427,7 @@ def _pids(answer: Mapping[str, Any]) -> list[int]:
 def _changed(answer: Mapping[str, Any]) -> list[str]:
     """Return the inputs that a node says were changed there."""
     changed = answer.get("changed")
-    names = changed if isinstance(changed, list) else ["(it does not say which)"]
+    names = changed if isinstance(changed, list) else ["(it did not report which)"]
     return [printable(f"input {name}", limit=200) for name in names]
 
 

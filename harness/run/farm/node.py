@@ -369,7 +369,8 @@ class Node:
                 if part is None:
                     self._end(
                         ActorGone(
-                            f"our process there ended, and the node is there{self._last_words()}"
+                            "our process there ended, although the node is still"
+                            f" there{self._last_words()}"
                         )
                     )
                     return

@@ -24,7 +24,9 @@ def services_can_be_started(draft: ScenarioDraft) -> Iterator[Problem]:
         place: Path = ("services", name)
         other = variables.setdefault(name.replace("-", "_"), name)
         if name in TAKEN or other != name:
-            message = f"cannot be the name of a service beside {other}, whose variable is the same"
+            message = (
+                f"cannot be the name of a service, because service {other} has the same variable"
+            )
             if name in TAKEN:
                 message = "cannot be the name of a service, because trials have files of that name"
             yield draft.problem(place, f"{message}; rename it", at_key=True)

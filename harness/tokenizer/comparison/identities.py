@@ -373,7 +373,7 @@ def _vocabulary(first: ComparedTokenizer, second: ComparedTokenizer) -> tuple[st
     if moved:
         shown = ", ".join(f"{token!r} {index} against {b[token]}" for index, token in moved[:NAMED])
         clauses.append(
-            f"{len(moved)} with another id ({shown}{', …' if len(moved) > NAMED else ''})"
+            f"{len(moved)} with a different id ({shown}{', …' if len(moved) > NAMED else ''})"
         )
     if not clauses:
         clauses.append(_scores(first, second))

@@ -329,7 +329,7 @@ def _inside(pid: int, act: Callable[[], Covered]) -> Covered | NotCovered:
         text = stream.read()
     os.waitpid(child, 0)
     if not text:
-        return {"why": "whoever was to do it ended"}
+        return {"why": "the process that was to do it ended"}
     outcome: Covered | NotCovered = json.loads(text)
     return outcome
 

@@ -140,7 +140,7 @@ def _tasks() -> Iterator[tuple[int, str]]:
 def _memory() -> Iterator[tuple[int, str]]:
     yield (
         psutil.virtual_memory().available,
-        "end what takes it, or run smaller worlds: --set 'matrix.ranks=[2]'",
+        "end the processes that use it, or run smaller worlds: --set 'matrix.ranks=[2]'",
     )
     yield from _left_in_groups("memory", ("memory.max", "memory.current"))
     yield from _left_in_groups("memory", ("memory.limit_in_bytes", "memory.usage_in_bytes"))

@@ -216,7 +216,7 @@ class Stillness:
         first = self._first.get((pid, tid))
         last = self._last.get((pid, tid))
         if first is None or last is None:
-            return "was not there for the whole window"
+            return "did not exist for the whole window"
         if self.spins and spun(first, last):
             return ""
         return self._stands(pid, first, last)

@@ -83,7 +83,7 @@ class ControlChannel:
         head = self._exactly(HEAD.size)
         words, size = HEAD.unpack(head)
         if words > MOST_JSON or size > MOST_BYTES:
-            raise Gone("what came is not a message")
+            raise Gone("the data received is not a message")
         return json.loads(self._exactly(words)), self._exactly(size)
 
     def send(self, message: dict[str, Any], content: bytes = b"") -> None:
@@ -239,7 +239,8 @@ def _prepare(store: TreeStore, asked: dict[str, Any], channel: ControlChannel) -
     if (python := platform.python_version()) != asked["python"]:
         return {
             "error": (
-                f"its interpreter is {python}, and {asked['python']} here: name another by --python"
+                f"its interpreter is Python {python}, but this machine runs Python"
+                f" {asked['python']}; name another with --python"
             )
         }
     heard = [time.monotonic()]

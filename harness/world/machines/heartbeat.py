@@ -299,9 +299,9 @@ class MachineLine:
             last = f": {printable(said[0], limit=200)}" if said else ""
             self.lose(f"its channel ended (exit code {code}){last}")
         except (ValueError, TypeError, KeyError) as error:
-            self.lose(f"it does not speak as a node does: {printable(str(error), limit=200)}")
+            self.lose(f"it sent something that no node sends: {printable(str(error), limit=200)}")
         except OSError as error:
-            self.lose(f"what it says cannot be kept here: {error}")
+            self.lose(f"the data that it sent cannot be stored on this machine: {error}")
 
     def _message(self) -> tuple[dict[str, Any], bytes]:
         words, size = agent.HEAD.unpack(self._exactly(agent.HEAD.size))
@@ -324,7 +324,7 @@ class MachineLine:
                 or not 0 < sent <= now
                 or not 0 <= there < 2**63
             ):
-                raise ValueError("its clock is none")
+                raise ValueError("its clock is not valid")
             # Of the latest exchanges alone: clocks drift.
             self._exchanges = [
                 *self._exchanges[1 - EXCHANGES :],

@@ -168,7 +168,7 @@ class _Replay:
         self._roll.weigh(self._share.machine, message)
         rank = message.get("rank")
         if rank is not None and not self._roll.has(self._share.machine, rank):
-            raise Hostile("it speaks of a rank that it does not have")
+            raise Hostile("it reported on a rank that it does not have")
         match message.get("is"):
             case "events" if rank is not None and rank not in self._closed:
                 self._take(self._channels[rank].feed(content))
@@ -200,7 +200,7 @@ class _Replay:
                 ns = self._here(message["ns"])
                 self._recorder.add(Event(ns=ns, by="harness", name=MACHINE_ENDED, values=values))
             case kind if kind not in PASSED_OVER:
-                raise Hostile("it wrote down what no node says")
+                raise Hostile("its journal contains something that no node writes")
 
     def _take(self, events: Iterable[Event]) -> None:
         for event in events:
@@ -223,7 +223,7 @@ class _Replay:
     def _here(self, ns: Any) -> int:
         share = self._share
         if type(ns) is not int:
-            raise Hostile("it says no time")
+            raise Hostile("it reported no time")
         return told_here(
             ns, ahead=share.ahead, within=share.within, begun=share.begun, now=share.ended
         )

@@ -331,7 +331,7 @@ class Relay:
                 given = line.ask("collect", world=self._mark, after=before, within=COLLECTED_WITHIN)
                 count = self.heard[index] - before
                 why = (
-                    "" if given.get("there") and given.get("whole") else "its journal is not whole"
+                    "" if given.get("there") and given.get("whole") else "its journal is incomplete"
                 )
                 if not why:
                     self.collected.add(index)

@@ -112,7 +112,7 @@ class TreeStore:
     def place(self, digest: str) -> Path:
         """Where a tree lies."""
         if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
-            raise BadTree("its digest is none")
+            raise BadTree("its digest is malformed")
         return self._folder / digest
 
     def has(self, digest: str) -> bool:
@@ -434,7 +434,7 @@ def _run(command: list[str], goes_on: Callable[[], bool]) -> None:
     if process.returncode:
         lines = [line for line in said.decode("utf-8", "replace").splitlines() if line.strip()]
         errors = [line for line in lines if line.startswith("ERROR")] or lines
-        last = (errors or ["it said nothing"])[-1]
+        last = (errors or ["it printed no error"])[-1]
         raise NotMade(f"{Path(command[2]).name} failed with {process.returncode}: {last}")
 
 

@@ -83,7 +83,7 @@ LIES: dict[str, tuple[Callable[[list[list[JSON]], bytes], tuple[object, bytes]],
     "less": (lambda files, all_: (files, all_[:-1]), "and its list says"),
     "negative": (
         lambda files, all_: ([*files, ["rank-1.log", -1]], all_),
-        "its list of files is not one",
+        "its list of files is malformed",
     ),
     "no list": (lambda _files, _all: ("files", b""), "no events.jsonl"),
     "list of another digest": (
@@ -114,7 +114,9 @@ def test_what_is_not_a_trial_is_refused(lie: str) -> None:
 @pytest.mark.parametrize("key", sorted(ABOUT))
 def test_another_trial_is_refused(key: str) -> None:
     """The results of another trial, cell, arm, seed or node are refused."""
-    with pytest.raises(AnswerRefused, match=f"another trial than it was asked for: its {key} is"):
+    with pytest.raises(
+        AnswerRefused, match=f"a different trial from the one requested: its {key} is"
+    ):
         taken(left(**{key: "other"}), lambda files, content: (files, content))
 
 

@@ -259,6 +259,6 @@ def test_one_case_can_be_chosen_alone() -> None:
         "reorder-calls on mlx-ring": "MLX runs calls later"
     }
     with pytest.raises(
-        Nothing, match="is not a case of perturb; there is perturb/plain, perturb/text"
+        Nothing, match="perturb has no such case; its cases: perturb/plain, perturb/text"
     ):
         facts("perturb/txt")

@@ -216,10 +216,10 @@ class Here:
         ({"n": 2, "is": "events", "rank": 0}, "do not follow"),
         ({"is": "events", "rank": 0}, "do not follow"),
         ({"n": 1, "is": "events", "rank": 1}, "does not have"),
-        ({"n": 1, "is": "events"}, "no node says"),
+        ({"n": 1, "is": "events"}, "an unknown message"),
         ({"n": 1, "is": "log", "rank": [0]}, "does not have"),
         ({"n": 1, "is": "closed", "rank": 0, "what": "gates"}, "not open"),
-        ({"n": 1, "is": "reboot"}, "no node says"),
+        ({"n": 1, "is": "reboot"}, "an unknown message"),
         (
             {"n": 1, "is": "keeper", "told": {**STARTED, "ns": time.monotonic_ns() + 90 * 10**9}},
             "clock is another",

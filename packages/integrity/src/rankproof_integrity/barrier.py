@@ -225,8 +225,8 @@ class DistributedBarrier:
         claim: BreakClaim = json.loads(decided)
         missing = tuple(claim["missing"])
         words = (
-            f"{self._title()} is broken for all: {_ranks(missing)} {claim['words']} (said by rank"
-            f" {claim['by']})"
+            f"{self._title()} is broken for all: {_ranks(missing)} {claim['words']} (reported by"
+            f" rank {claim['by']})"
         )
         if claim["words"] == "began again":
             words += "; every rank has to call renew()"

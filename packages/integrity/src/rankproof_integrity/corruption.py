@@ -416,7 +416,7 @@ class CorruptionDetector:
             yield _text(
                 CorruptionType.BYTES_DIFFER,
                 (at, end),
-                f"the bytes are those of another text from character {at} on",
+                f"from character {at} on, the bytes are those of a different text",
             )
 
 

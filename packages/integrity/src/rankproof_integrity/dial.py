@@ -136,7 +136,7 @@ class Dial:
         poll.register(self._socket, select.POLLOUT)
         if not poll.poll(0):
             if now >= self._until:
-                self.trouble = "connecting: nobody answered"
+                self.trouble = "connecting: no answer"
                 self.close()
             return None
         if code := self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):

@@ -51,17 +51,17 @@ KNOWN: Mapping[str, Metric] = MappingProxyType(
             words="Tokens that passed, by the level they were checked at.",
         ),
         "integrity_failures_total": Metric(
-            kind="counter", labels=("error",), words="Facts that did not hold, by their name."
+            kind="counter", labels=("error",), words="Invariants that did not hold, by name."
         ),
         "integrity_unvalidated_total": Metric(
             kind="counter",
             labels=(),
-            words="Tokens that validation beside the token path passed over.",
+            words="Tokens that validation outside the token path skipped.",
         ),
         "integrity_recoveries_total": Metric(
             kind="counter",
             labels=("action", "outcome"),
-            words="Attempts to recover, by what was tried and how it ended.",
+            words="Attempts to recover, by action and outcome.",
         ),
         "integrity_fallbacks_total": Metric(
             kind="counter",
@@ -74,7 +74,7 @@ KNOWN: Mapping[str, Metric] = MappingProxyType(
         "integrity_token_seconds": Metric(
             kind="histogram",
             labels=(),
-            words="Time from one token to the next, as the engine tells it.",
+            words="Time from one token to the next, as reported by the engine.",
         ),
         "integrity_check_seconds": Metric(
             kind="histogram",

@@ -63,13 +63,15 @@ def _kind(data: Any) -> str:
 def _no_buffer(data: Any, error: Exception) -> str:
     dtype = getattr(data, "dtype", None)
     if type(data).__module__.partition(".")[0] == "torch" or str(dtype).startswith("torch."):
-        return f"a message is a buffer, and {_kind(data)} is not: give torch_bytes(tensor)"
+        return f"a message must be a buffer, but {_kind(data)} is not; give torch_bytes(tensor)"
     if getattr(dtype, "kind", "") in ("M", "m"):
         return (
-            f'{_kind(data)} gives no buffer: give array.view("i8"), and view what comes as {dtype}'
+            f'{_kind(data)} has no buffer; send array.view("i8"), and view the received array as'
+            f" {dtype}"
         )
     return (
-        f"a message is a buffer, and {_kind(data)} is not ({error}): give its bytes, or encode it"
+        f"a message must be a buffer, but {_kind(data)} is not ({error}); give its bytes, or encode"
+        " it"
     )
 
 

@@ -217,7 +217,7 @@ class RecoveryManager:
             failure=FailureClass.PERSISTENT,
             position=position,
             ranks=tuple(affected),
-            words="asked for by the engine",
+            words="requested by the engine",
         )
         return self.recover_from_corruption(mode).recovered
 

@@ -147,7 +147,7 @@ class SequenceIntegrityChecker:
         if length != self.position:
             return failure(
                 ValidationError.GAP,
-                f"stream {self.stream!r}: the other end holds {length} ids, this one"
+                f"stream {self.stream!r}: the other end has {length} ids, but this end has"
                 f" {self.position}",
                 max(0, min(length, self.position)),
             )
@@ -192,33 +192,33 @@ class SequenceIntegrityChecker:
         if chunk.stream != self.stream:
             return failure(
                 ValidationError.ANOTHER_STREAM,
-                f"a chunk of stream {chunk.stream!r} came to {self.stream!r}",
+                f"a chunk of stream {chunk.stream!r} arrived at stream {self.stream!r}",
                 position,
             )
-        came = f"a chunk of epoch {chunk.epoch} came in epoch {self.epoch}"
+        came = f"a chunk of epoch {chunk.epoch} arrived in epoch {self.epoch}"
         if chunk.epoch < self.epoch:
             return failure(
                 ValidationError.STALE_EPOCH, f"{came}: it is from before a restart", position
             )
-        return failure(
-            ValidationError.UNKNOWN_EPOCH, f"{came}: nobody said that it began", position
-        )
+        return failure(ValidationError.UNKNOWN_EPOCH, f"{came}, which has not begun", position)
 
     def _not_next(self, chunk: EnhancedTokenChunk, due: int) -> ValidationResult:
         at = chunk.sequence_position
         if at > due:
             last = "" if at == due + 1 else f" to {at - 1}"
             return failure(
-                ValidationError.GAP, f"position {at} came: position {due}{last} did not", due
+                ValidationError.GAP, f"position {at} arrived, but position {due}{last} did not", due
             )
         if at < 0:
-            return failure(ValidationError.GAP, f"position {at} came: positions count from 0", at)
+            return failure(
+                ValidationError.GAP, f"position {at} arrived, but positions count from 0", at
+            )
         if self._ids[at] == chunk.token_id:
             return failure(
-                ValidationError.DUPLICATE, f"position {at} came again, with the same id", at
+                ValidationError.DUPLICATE, f"position {at} arrived again, with the same id", at
             )
         return failure(
             ValidationError.CONFLICT,
-            f"position {at} came again, with id {chunk.token_id} where it was {self._ids[at]}",
+            f"position {at} arrived again, with id {chunk.token_id} instead of {self._ids[at]}",
             at,
         )

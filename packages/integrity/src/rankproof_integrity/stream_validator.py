@@ -430,15 +430,15 @@ class StreamValidator:
         if self._blind is not None:
             return failure(
                 ValidationError.NOT_LOOKED_AT,
-                f"from position {self._blind} on chunks were passed over: only each by itself was"
-                " looked at",
+                f"from position {self._blind} on, chunks were skipped, so each was checked only by"
+                " itself",
                 self._blind,
             )
         if self.level is Level.FULL and not self._compares and any(self._texts):
             return failure(
                 ValidationError.NOT_LOOKED_AT,
-                "texts came, and nothing to compare them with: give token_bytes or decode, or take"
-                " the level light",
+                "texts arrived, but there is nothing to compare them with: give token_bytes or"
+                " decode, or use the level light",
             )
         if self._end is None:
             at = self.sequence.position
@@ -460,8 +460,8 @@ class StreamValidator:
         if not chunk.intact:
             return failure(
                 ValidationError.CHECKSUM,
-                f"the chunk at position {chunk.sequence_position} is not what rank"
-                f" {chunk.source_device_rank} made its checksum of: {chunk.checksum or 'none'} came"
+                f"the chunk at position {chunk.sequence_position} does not match the checksum that"
+                f" rank {chunk.source_device_rank} made of it: {chunk.checksum or 'none'} arrived"
                 " with it",
                 self.sequence.position,
             )
@@ -471,8 +471,8 @@ class StreamValidator:
         if self._end is not None and chunk.sequence_position > self._end:
             return failure(
                 ValidationError.AFTER_END,
-                f"position {chunk.sequence_position} came behind {self._end}, which ended the"
-                " stream",
+                f"position {chunk.sequence_position} arrived after position {self._end}, which"
+                " ended the stream",
                 chunk.sequence_position,
             )
         result = self.sequence.check(chunk)

@@ -117,12 +117,12 @@ def _half(said: str) -> int:
 def _differs(of: Any, sealed: int, form: int) -> str:
     """Return in what a sender's tensor was another than the receiver's, in words."""
     if sealed >> 16 == form >> 16:
-        return f"in another shape than {tuple(of.shape)}"
+        return f"in a shape other than {tuple(of.shape)}"
     kind = type(of.dtype)
     values = vars(sys.modules[kind.__module__]).values()
     known = {str(value) for value in values if type(value) is kind}
     sent = next((name for name in sorted(known) if _half(name) == sealed >> 16), "another dtype")
-    return f"as {sent} and taken as {of.dtype}"
+    return f"as {sent} and received as {of.dtype}"
 
 
 class TorchTensors:
@@ -214,7 +214,9 @@ class TorchTensors:
         if refused:
             raise Misused(
                 _no_tensor(
-                    tensor, "filled", "it has no memory of its own, or conjugates or negates it"
+                    tensor,
+                    "filled",
+                    "it has no memory of its own, or is a conjugated or negated view",
                 )
             )
         if room is None:
@@ -265,7 +267,7 @@ def _no_tensor(tensor: Any, what: str, why: object) -> str:
     said = str(why).partition("\n")[0].rstrip(".")
     return (
         f"{kind.__module__}.{kind.__qualname__} cannot be {what}: {said}. Give a tensor whose"
-        " elements lie in memory as they are (tensor.to_dense(), torch.from_numpy(array))"
+        " elements are stored in memory as they are (tensor.to_dense(), torch.from_numpy(array))"
     )
 
 

@@ -45,7 +45,7 @@ class TokenTransferValidator:
             sent = getattr(original, field.name)
             came = getattr(received, field.name)
             if field.name not in _IGNORED and sent != came:
-                return f"{field.name} was sent as {sent!r} and came as {came!r}"
+                return f"{field.name} was sent as {sent!r}, but arrived as {came!r}"
         return None
 
 
@@ -174,7 +174,7 @@ class BareTokens:
 
     def _refused(self, position: int, result: ValidationResult) -> OutOfStep:
         return OutOfStep(
-            f"the token at position {position} from rank {self._maker} cannot stand: {result.words}"
+            f"the token at position {position} from rank {self._maker} is not valid: {result.words}"
         )
 
 

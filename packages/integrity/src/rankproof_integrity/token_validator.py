@@ -224,7 +224,7 @@ class TokenValidator:
         if not 0 <= number < self.vocabulary:
             return failure(
                 ValidationError.OUT_OF_VOCABULARY,
-                f"{where} is not of this vocabulary, whose ids are 0 to {self.vocabulary - 1}",
+                f"{where} is not in this vocabulary, whose ids are 0 to {self.vocabulary - 1}",
                 position,
             )
         if number in self._unassigned:
@@ -241,7 +241,7 @@ class TokenValidator:
         if place is SpecialPlace.NOWHERE or (place is SpecialPlace.FIRST and position > 0):
             return failure(
                 ValidationError.SPECIAL_OUT_OF_PLACE,
-                f"{where} is a special id that may stand {place.value} in a stream",
+                f"{where} is a special id that is allowed {place.value} in a stream",
                 position,
             )
         return VALID

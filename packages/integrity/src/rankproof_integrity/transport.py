@@ -200,8 +200,8 @@ class ReliableMessageTransport:
         if self._process == os.getpid():
             return "is closed"
         return (
-            f"is process {self._process}'s, from which this one was forked: make another, with a"
-            " greater epoch, here"
+            f"belongs to process {self._process}, from which this one was forked; make another one"
+            " here, with a greater epoch"
         )
 
     def let_go(self) -> None:
