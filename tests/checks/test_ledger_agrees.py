@@ -79,7 +79,7 @@ WHOLE = ledger(0, call())
         ),
         (ledger(1), "it made no call"),
         (
-            ledger(1, call(), why="torch 3 has another c10d::send"),
+            ledger(1, call(), why="torch 3 has a c10d::send"),
             "its calls were not observed: torch 3 has another",
         ),
         (ledger(1, call(), children=2), "2 calls of processes that it forked were not observed"),

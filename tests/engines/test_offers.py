@@ -62,7 +62,7 @@ REFUSED = [
         "mlx-tensor",
         "gpt2",
         2,
-        "does not split the layers of gpt2",
+        "cannot split the layers of gpt2",
         "does not support tensor parallelism",
     ),
     (
@@ -90,14 +90,14 @@ REFUSED = [
         "mlx-tensor",
         "gemma2",
         2,
-        "does not split the layers of gemma2",
+        "cannot split the layers of gemma2",
         "does not support tensor parallelism",
     ),
     (
         "mlx-tensor",
         "mixtral",
         2,
-        "does not split the layers of mixtral",
+        "cannot split the layers of mixtral",
         "does not support tensor parallelism",
     ),
     ("mlx-pipeline", "llama", 2, "has no pipeline for llama", "does not support pipelining"),
@@ -207,14 +207,14 @@ def test_a_ring_of_one_rank_waits_for_itself() -> None:
             "hf-pipeline",
             "opt",
             (
-                "has embed_positions (OPTLearnedPositionalEmbedding), which takes more than the"
+                "has embed_positions (OPTLearnedPositionalEmbedding), which needs more than the"
                 " positions"
             ),
         ),
         (
             "hf-pipeline",
             "gemma3n_text",
-            "has per_layer_model_projection, a matrix beside its layers",
+            "has per_layer_model_projection, a matrix outside its layers",
         ),
         ("hf-pipeline", "mamba", "takes no past_key_values"),
         ("hf-single", "mamba", "takes no past_key_values"),

@@ -302,7 +302,7 @@ def test_another_release_of_torch_is_not_observed(
         hook.OPERATIONS, "send", replace(known, arguments=known.arguments + ", bool quick=False")
     )
     hook.install(book, torch)()
-    why = f"torch {torch.__version__} has another c10d::send than is known here"
+    why = f"torch {torch.__version__} has a c10d::send that this version does not know"
     assert parse(left(tmp_path)).why == why
     given: Any = account({0: encode(parse(left(tmp_path)))}, size=2, world=WORLD, asked={})
     assert given["ranks"][0]["why"] == f"its calls were not observed: {why}"

@@ -66,7 +66,7 @@ def test_each_question_is_a_signed_run_with_a_control_that_failed(
 @pytest.mark.parametrize(
     ("question", "engine", "prompts", "why"),
     [
-        ("compare_single_vs_distributed", "hf-pipeline", [], "must hold at least one"),
+        ("compare_single_vs_distributed", "hf-pipeline", [], "must contain at least one"),
         (
             "compare_single_vs_distributed",
             "hf-pipeline",

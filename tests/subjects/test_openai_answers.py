@@ -120,7 +120,7 @@ LAST = EVENT % b'"stop"'
         (LAST + b"datum: 1\n\n" + DONE, "is not a field of an event"),
         (LAST + DONE[:-1], "does not end with a blank line"),
         (LAST.replace(b"0", b'"zero"') + DONE, "no whole number as its index"),
-        (LAST.replace(b"0", b"1") + DONE, "choice 1 was not asked for"),
+        (LAST.replace(b"0", b"1") + DONE, "choice 1 was not requested"),
         (LAST.replace(b'"a"', b"7") + DONE, "a choice has no text"),
         (LAST.replace(b'"a"', b'"\\ud800"') + DONE, "half a surrogate pair"),
         (LAST + b'data: {"choices": [], "usage": {"prompt_tokens": -1}}\n\n' + DONE, "usage"),

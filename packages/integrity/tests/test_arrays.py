@@ -205,11 +205,11 @@ def test_who_takes_a_tensor_for_another_kind_is_told(
     for into, words in (
         (
             torch.zeros(count, dtype=torch.float16),
-            "sent as torch.bfloat16 and taken as torch.float16",
+            "sent as torch.bfloat16 and received as torch.float16",
         ),
         (
             torch.zeros(count // 2, 2, dtype=torch.bfloat16),
-            r"sent in another shape than \(\d+, 2\)",
+            r"sent in a shape other than \(\d+, 2\)",
         ),
     ):
         two[0].send(torch.ones(count, dtype=torch.bfloat16), to=1)

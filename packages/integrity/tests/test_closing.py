@@ -144,7 +144,9 @@ def test_who_waits_while_another_thread_closes_is_told(pair: Callable[..., tuple
     line._wait = counted
 
     def receive() -> None:
-        with pytest.raises(Misused, match="the transport of a was closed meanwhile") as caught:
+        with pytest.raises(
+            Misused, match="the transport of a was closed in the meantime"
+        ) as caught:
             a.receive(source="b", timeout=60)
         told.append(caught.value)
 
@@ -242,7 +244,7 @@ def test_what_is_sent_after_the_goodbye_is_refused_at_once(pair: Callable[..., t
     way.held.set()
     closing.join(30)
     assert not closing.is_alive()
-    assert "a is closing, and has said goodbye to b" in str(found[0])
+    assert "a is closing and has said goodbye to b" in str(found[0])
 
 
 @pytest.mark.slow
@@ -346,7 +348,8 @@ finally:
 
 @pytest.mark.parametrize("turns", [1, 6])
 @pytest.mark.parametrize(
-    ("leaves", "said"), [("pass", "the transport of a was closed meanwhile\n"), ("sys.exit()", "")]
+    ("leaves", "said"),
+    [("pass", "the transport of a was closed in the meantime\n"), ("sys.exit()", "")],
 )
 def test_a_signals_handler_may_close(turns: int, leaves: str, said: str) -> None:
     """Its thread is in the midst of a receive, which ends after the handler only: neither waits for

@@ -220,7 +220,7 @@ def test_who_takes_nothing_holds_its_sender_back(pair: Callable[..., tuple]) -> 
     for _ in range(sent):
         b.send(bytes(10_000), to="a")
     with pytest.raises(
-        MessageLate, match="message 9 to a was not sent: a has not taken messages 0 to 8"
+        MessageLate, match="message 9 to a was not sent: a has not accepted messages 0 to 8"
     ):
         b.send(bytes(10_000), to="a", timeout=0.3)
     assert [a.receive(source="b").sequence for _ in range(sent)] == list(range(sent))

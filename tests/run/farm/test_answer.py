@@ -169,7 +169,7 @@ class Sends:
         (HEAD.pack(2**31, 0), "at most"),
         (HEAD.pack(2, 0) + b"{x", "did not answer in JSON"),
         (HEAD.pack(2, 0) + b"[]", "did not answer as our process does"),
-        (b"", "the node is there; its last words: its last words"),
+        (b"", "the node is still there; its last words: its last words"),
     ],
 )
 def test_a_node_that_does_not_speak_as_ours(content: bytes, why: str) -> None:

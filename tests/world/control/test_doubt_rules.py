@@ -390,7 +390,7 @@ def test_a_lock_of_an_open_file_has_no_waiter_by_number(
 
 @pytest.mark.parametrize(
     ("holder", "whose"),
-    [(-1, "nobody knows who"), (0, "nobody knows who"), (1, "a process outside")],
+    [(-1, "an unknown process"), (0, "an unknown process"), (1, "a process outside")],
 )
 def test_whose_lock_it_is(holder: int, whose: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel has no number for some; process 1 is one like any other."""

@@ -349,7 +349,7 @@ def test_what_one_thread_did_during_the_window(monkeypatch: pytest.MonkeyPatch) 
     assert made.watch.polls_in_a_thread(RANK)
     assert not made.watch.polls_in_a_thread(OTHER)
     assert made.watch.stood(*MAIN) == ""
-    assert made.watch.stood(RANK, 1) == "was not there for the whole window"
+    assert made.watch.stood(RANK, 1) == "did not exist for the whole window"
     assert made.watch.worked(RANK, 1)
     made.show(2.0, {**others, HELPER: thread(user=1, system=1)})
     assert made.watch.worked(*HELPER)
