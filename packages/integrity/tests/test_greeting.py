@@ -91,7 +91,7 @@ def test_who_is_not_expected_is_told_and_may_be_later(make: Make) -> None:
     a.expect("rnak 1")
     assert a.receive(source="rnak 1").data == b"late"
     b.flush(to="a")
-    with pytest.raises(MessageLate, match=r"\(connected, \d+ connections so far\)$"):
+    with pytest.raises(MessageLate, match=r"\(connected, \d+ connections? so far\)$"):
         b.receive(source="a", timeout=0)
 
 
@@ -161,8 +161,8 @@ def test_a_message_that_one_of_both_does_not_take_is_refused_at_once(
     b.flush(to="a")
     limit = r"a accepts \(b: 268435456\)" if whose == "a" else "b may send"
     words = (
-        rf"message 1 of 1001 bytes for a is longer than 1000, the most that {limit}; send it in parts,"
-        r" or give both "
+        rf"message 1 of 1001 bytes for a is longer than 1000, the most that {limit}; send it in"
+        r" parts, or give both "
     )
     for given in (bytes(1001), bytearray(1001)):
         with pytest.raises(Misused, match=words + r"TransportLimits\(message=1001\) or more"):

@@ -29,7 +29,7 @@ SHORT = TransportLimits(deadline=1, silence=0.3, shortest=0.02)
 
 
 def test_who_waits_for_a_peer_does_not_wait_for_its_address() -> None:
-    """While nobody answers where one peer is, a caller's time-out holds, and another peer is talked
+    """While nobody answers where one peer is, a caller's timeout holds, and another peer is talked
     to.
     """
     answered = threading.Event()
@@ -218,9 +218,9 @@ def test_what_is_no_address_is_refused(
     """A host and a port in one text would be a file of that name, at which nobody listens."""
     monkeypatch.chdir(tmp_path)
     with ReliableMessageTransport(node="a", limits=QUICK) as a:
-        with pytest.raises(Misused, match="an address is a host and a port"):
+        with pytest.raises(Misused, match="an address must be a host and a port"):
             a.listen(odd)
-        with pytest.raises(Misused, match="an address is a host and a port"):
+        with pytest.raises(Misused, match="an address must be a host and a port"):
             a.connect("b", odd)
         assert list(tmp_path.iterdir()) == []
 

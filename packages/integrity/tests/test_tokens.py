@@ -1,5 +1,5 @@
 """Tokens on their way, the stages of a stream, the lines of a group, tensors with a seal, and
-time-outs.
+timeouts.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def test_a_stage_waits_for_the_one_before_and_for_the_last() -> None:
     found = first.look()
     assert (found.may_go_on, found.waits_for, found.behind) == (False, (1,), {1: 2})
     with pytest.raises(
-        MessageLate, match="stage 0 of stream 's' waited .* at position 2 for stage 1 at 0"
+        MessageLate, match=r"stage 0 of stream 's' waited .* at position 2 for stage 1 at 0"
     ):
         first.wait(timeout=0.01)
     with pytest.raises(OutOfStep, match="passed on position 3, but the next one is 0"):
@@ -207,7 +207,7 @@ def test_a_seal_holds_for_its_tensor_alone() -> None:
     seals = [sender.seal(data, form=5, to=1) for _ in range(4)]
     receiver = _Seals(rank=1, epoch=3)
     receiver.check(data, seals[0], form=5, of=None, source=0)
-    with pytest.raises(MessageCorrupt, match="tensor 1 from rank 0 to rank 1 changed on its way"):
+    with pytest.raises(MessageCorrupt, match="tensor 1 from rank 0 to rank 1 changed in transit"):
         receiver.check(other, seals[1], form=5, of=None, source=0)
     with pytest.raises(MessageCorrupt, match="seal of tensor 2"):
         receiver.check(

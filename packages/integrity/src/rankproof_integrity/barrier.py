@@ -91,7 +91,7 @@ class SyncResult:
         state: how it stood; nobody is missing.
         sequence: its number under this view, from 0.
         seconds: how long this rank waited.
-        tries: how many time-outs began, 1 where none passed.
+        tries: how many timeouts began, 1 where none passed.
     """
 
     state: SyncState

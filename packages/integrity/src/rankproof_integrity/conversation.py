@@ -389,7 +389,7 @@ class Conversation:
             last += f"; messages up to {untaken[1]} had been sent after it"
         return MessageLost(
             f"message {message} {which} is lost: {why} ({tried}{connections}"
-            f" connection{'s' * (connections != 1)}, time-out {self.round_trip.timeout():.3g} s,"
+            f" connection{'s' * (connections != 1)}, timeout {self.round_trip.timeout():.3g} s,"
             f" epoch {self.epoch}{last})",
             peer=self.peer,
             sequence=untaken[0] if untaken is not None and oldest is None else message,

@@ -13,7 +13,7 @@ from .records import NodeId
 
 
 class RoundTrip:
-    """How long an answer takes, smoothed, and the time-out that follows: RFC 6298, with bounds.
+    """How long an answer takes, smoothed, and the timeout that follows: RFC 6298, with bounds.
 
     Attributes:
         smoothed, deviation: in seconds; None before the first sample.
@@ -174,7 +174,7 @@ class TransportLimits:
             buffers of both. One message longer than that passes alone.
         deadline: within this a message is acknowledged, or given up on.
         attempts: how often one frame is sent before it is given up on.
-        shortest, longest: between these lies the time-out that is worked out from round trips.
+        shortest, longest: between these lies the timeout that is worked out from round trips.
         silence: a connection on which nothing is heard for so long is made anew.
         delay: how long an acknowledgement of a datagram waits for something to travel with.
     """

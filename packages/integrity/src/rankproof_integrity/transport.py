@@ -285,8 +285,7 @@ class ReliableMessageTransport:
             if message is None and conversation.incoming.ended:
                 count = conversation.incoming.messages
                 raise MessageLost(
-                    f"message {count} from {source} will not arrive, because it closed after"
-                    f" sending {count}",
+                    f"message {count} from {source} will not arrive, because {source} closed after sending {count}",
                     peer=source,
                     sequence=count,
                     epoch=conversation.peer_epoch,
@@ -356,7 +355,8 @@ class ReliableMessageTransport:
         trouble = f"; last trouble: {conversation.trouble}" if conversation.trouble else ""
         if self._attendant.refused and line.waits and not conversation.joined:
             trouble += f"; refused: {self._attendant.refused}"
-        return f" ({state}, {conversation.counters.connections} connections so far{trouble})"
+        count = conversation.counters.connections
+        return f" ({state}, {count} connection{'s' * (count != 1)} so far{trouble})"
 
     def connected(self, peer: NodeId) -> bool:
         """Return whether both know each other, and no error ended it."""
