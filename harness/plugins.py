@@ -247,8 +247,8 @@ def unusable_file(kind: object, point: importlib.metadata.EntryPoint) -> str:
     if strange and key == "inside_file":
         return (
             f"its {key}, {file.name}, imports {', '.join(strange)}, which an arm's environment need"
-            " not have; import the standard library and harness.rank alone (a backend its"
-            " properties.modules too)"
+            " not have; import only the standard library and harness.rank (a backend may also"
+            " import its properties.modules)"
         )
     return ""
 

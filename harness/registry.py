@@ -192,8 +192,8 @@ class Registry(Mapping[str, T], Generic[T]):
         """Take in the kind of a plug-in; return why it cannot be used, or nothing."""
         if not NAME.fullmatch(point.name):
             return (
-                "its name becomes the name of files; use letters, digits, dots, dashes and"
-                " underscores alone"
+                "its name becomes the name of files; use only letters, digits, dots, dashes and"
+                " underscores"
             )
         if point.name in self.ours or point.name in self._taken:
             return "Rankproof already has a kind with this name; the plug-in must use another name"

@@ -113,7 +113,7 @@ def test_the_example_runs_verifies_and_is_refused(core: Core, keys: Keys, tmp_pa
         (("pyproject.toml", 'version = "1.0"', 'version = "1.1"'), "here is rankproof-example 1.1"),
         (
             ("rankproof_example/increasing.py", "value <= before", "value < before"),
-            "the files of the one here differ",
+            "the files of the one installed here differ",
         ),
     ):
         file, old, new = change

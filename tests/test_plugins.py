@@ -367,12 +367,12 @@ def test_a_name_is_nobodys_twice(install: Install) -> None:
     """A kind of our name is refused, and of two plug-ins of one name neither counts."""
     install(GOOD.replace("mine", "agree"), point="agree = brings:Kind")
     assert checks()["agree"] is KINDS["agree"]
-    assert "has a kind of this name itself" in checks().broken["agree"]
+    assert "already has a kind with this name" in checks().broken["agree"]
     install(GOOD, name="another", module="other", point="mine = other:Kind")
     install(GOOD)
     registry = checks()
     assert "mine" not in registry
-    assert "another distribution brings a kind of this name too" in registry.broken["mine"]
+    assert "another distribution also provides a kind with this name" in registry.broken["mine"]
     assert installed("rankproof.checks", "mine") is None
 
 

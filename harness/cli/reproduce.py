@@ -192,11 +192,11 @@ def _contradiction(options: argparse.Namespace) -> str:
         if given
     ]
     if len(wishes) > 1:
-        return f"{' and '.join(wishes)} exclude each other: keep one"
+        return f"{' and '.join(wishes)} cannot be combined; keep one"
     if options.only_fresh_seeds and (options.fresh_seeds or options.vary):
         other = "--fresh-seeds" if options.fresh_seeds else "--vary"
         return (
-            f"--only-fresh-seeds skips the pass with the report's seeds, which {other} needs: keep"
+            f"--only-fresh-seeds skips the pass with the report's seeds, which {other} needs; keep"
             " one"
         )
     if options.vary and (options.source is not None or options.candidate is not None):

@@ -169,7 +169,7 @@ def events(body: bytes) -> tuple[list[str], list[str]]:
             if name == "data":
                 data.append(value.removeprefix(" "))
             elif name not in ("event", "id", "retry"):
-                problems.append(f"a line is no field of an event: {line[:SHOWN]!r}")
+                problems.append(f"a line is not a field of an event: {line[:SHOWN]!r}")
     if data or lines[-1]:
         problems.append("the last event does not end with a blank line")
     return found, problems

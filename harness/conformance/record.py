@@ -256,7 +256,7 @@ def assemble(read: Read, names: Collection[str], facts: ConformanceFacts) -> Con
         bare += replays[name].bare
         expected |= replays[name].files
     if odd := sorted(set(names) - expected):
-        raise RecordError(f"{odd[0]} belongs to no row that was asked")
+        raise RecordError(f"{odd[0]} does not belong to a row that was asked")
     unsteady = unsteady_in(bare)
     for row in ROWS.values():
         replay = replays.get(row.name)

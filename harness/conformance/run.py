@@ -291,7 +291,7 @@ class RowsAsking:
             try:
                 files, answered = self._ask(row)
             except OutOfTime:
-                unasked[row.name] = f"no time was left of {self._settings.within:.0f} s"
+                unasked[row.name] = f"the limit of {self._settings.within:.0f} s was used up"
                 continue
             for path, exchanges in files.items():
                 folder.write(path, write_lines(exchanges))

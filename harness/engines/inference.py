@@ -64,7 +64,7 @@ ARGUMENTS = {
         does="what sampling draws from, with the prompt's number", default=0, at_least=0
     ),
     "teacher": Argument(
-        does="for each prompt the token ids that are fed after it, whatever was chosen",
+        does="for each prompt, the token ids that are fed after it, whatever the model chose",
         default=(),
         texts=False,
     ),
@@ -85,24 +85,26 @@ ARGUMENTS = {
     ),
     "routing": Argument(
         does=(
-            "reference: tokens go through the experts that the reference took, whatever a router"
-            " would have chosen; what each router chose the best of is kept, and judged. The"
-            " reference is given it too (hf-*)"
+            "reference: tokens go through the experts that the reference used, whatever a router"
+            " would have chosen; the scores from which each router chose are kept and judged. Set"
+            " it for the reference too (hf-*)"
         ),
         default="own",
         choices=("own", "reference"),
     ),
     "envelope": Argument(
         does=(
-            "keep: each answer is made again in every order in which the same sums may be added up;"
-            " some: in two of them, and the next prompt's in the next two; unchunked: in all but"
-            " other chunks of the prompt"
+            "keep: each answer is computed again in every order in which the same sums may be added"
+            " up; some: in two of these orders, and for the next prompt in the next two; unchunked:"
+            " in all of them except other chunks of the prompt"
         ),
         default="none",
         choices=("none", "some", "keep", "unchunked"),
     ),
     "sensitivity": Argument(
-        does="keep: each answer is made again with the matrices of the last layer 1 % too large",
+        does=(
+            "keep: each answer is computed again with the matrices of the last layer 1 % too large"
+        ),
         default="none",
         choices=("none", "keep"),
     ),
@@ -118,7 +120,7 @@ ARGUMENTS = {
     "influence": Argument(
         does=(
             "keep: the first prompt is read once more for each rank, with that rank's first layer"
-            " half as large again"
+            " scaled by 1.5"
         ),
         default="none",
         choices=("none", "keep"),

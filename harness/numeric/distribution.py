@@ -88,7 +88,7 @@ class Distances(Told):
         if self.shape != self.expected_shape:
             return "shapes differ, and yet positions were compared" if self.positions else ""
         if not self.shape or self.positions != math.prod(self.shape[:-1]):
-            return f"{self.positions} positions were compared of an array of another shape"
+            return f"{self.positions} positions were compared, but the array has another shape"
         if self.undefined > self.positions or self.overlap > k or self.place > self.shape[-1]:
             return "more is counted than there is"
         if self.positions > self.undefined and None in (self.kl_at, self.overlap_at, self.place_at):

@@ -134,17 +134,17 @@ class Departure(Model):
         """Why these numbers cannot all be true; empty where they can."""
         if self.positions != envelope.positions:
             return (
-                f"{self.positions} positions were compared, and the envelope is of"
+                f"{self.positions} positions were compared, but the envelope has"
                 f" {envelope.positions}"
             )
         if not self.unbounded <= self.beyond <= self.differing <= self.positions or (
             self.identical and self.differing
         ):
-            return "more positions lie beyond what is allowed than differ"
+            return "more positions are beyond what is allowed than differ"
         if (self.first is None) != (self.beyond == 0) or (self.most_at is None) != (
             self.differing == 0
         ):
-            return "a position is missing, or there is one where nothing differs"
+            return "a position is missing, or is given although nothing differs"
         if self.most is not None and (self.half is None or self.half > self.most):
             return "the middle distance is larger than the largest"
         over = self.most is None or self.most > envelope.allows(slack)[1]

@@ -85,7 +85,7 @@ class Ledgers(TrialReader):
         parts = [f"the ledgers of {self.compared} trials compared again"] if self.compared else []
         if self.left:
             parts.append(
-                f"those of {self.left} judged by what the events hold of them (not all are in the"
+                f"those of {self.left} judged by what the events say about them (not all are in the"
                 " evidence)"
             )
         return ", ".join(parts)
@@ -162,5 +162,5 @@ class Accounts(TrialReader):
         """Return what was made again; empty where no check asks for an account."""
         parts = [f"{self.made} accounts of artefacts made again"] if self.made else []
         if self.left:
-            parts.append(f"{self.left} judged by what the events hold of them")
+            parts.append(f"{self.left} judged by what the events say about them")
         return ", ".join(parts)

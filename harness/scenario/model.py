@@ -375,7 +375,7 @@ class Scenario(Model):
     )
     services: dict[Name, Service] = Field(
         default_factory=dict,
-        description="Servers that the ranks are clients of, by name; they are no ranks.",
+        description="Servers whose clients the ranks are, by name; the servers are not ranks.",
     )
     subject: Subject = Field(description="The code under test.")
     matrix: Matrix = Field(

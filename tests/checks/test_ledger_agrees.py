@@ -106,7 +106,7 @@ def test_a_full_ledger_is_not_a_pass() -> None:
     found = noted(ledger(0, *calls), last(ledger(1, *calls), kept=2))
     assert [part.passed for part in found.ranks] == [True, False]
     assert (
-        found.ranks[1].reason == "its ledger was full: the first 3 of 5 calls are not held any more"
+        found.ranks[1].reason == "its ledger was full: the first 3 of 5 calls are no longer in it"
     )
     assert found.ranks[1].uncompared
     found = noted(ledger(0, *calls), last(ledger(1, *calls[:4], call("barrier")), kept=2))

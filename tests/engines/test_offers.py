@@ -119,7 +119,7 @@ with tempfile.NamedTemporaryFile("w", suffix=".json") as hosts:
     print("joining", flush=True)
     mx.distributed.init(strict=True, backend="ring")
 """
-ALONE = "MLX's ring has two ranks at least"
+ALONE = "MLX's ring needs at least two ranks"
 # The lines that refuse in a rank, without which the engine is on its own.
 IN_THE_RANK = (
     ("hf.py", "            refuse_tensor(config, self.size)\n", ""),
@@ -345,7 +345,7 @@ def test_experts_in_16_bits_are_refused_where_mlx_has_only_a_cpu(
 
     In float32, and without experts, it computes.
     """
-    for is_without, says in ((True, "in float32 alone on a CPU"), (False, "")):
+    for is_without, says in ((True, "only in float32 on a CPU"), (False, "")):
         monkeypatch.setattr(installed_offers, "is_without_gpu", lambda found=is_without: found)
         found = refusal("mlx-tensor", MODELS["minimax"].config(), ranks=2, dtype="bfloat16")
         assert says in found if says else not found
@@ -471,7 +471,7 @@ def test_a_library_that_is_not_understood_offers_nothing(
     monkeypatch.setattr(installed_offers.importlib.util, "find_spec", lambda _name: moved)
     offers.cache_clear()
     try:
-        with pytest.raises(ModelError, match="says nowhere what it splits"):
+        with pytest.raises(ModelError, match="cannot find out which models"):
             refusal("mlx-tensor", MODELS["llama"].config(), ranks=2)
     finally:
         offers.cache_clear()

@@ -177,7 +177,7 @@ def test_a_full_ledger_holds_the_last_calls_and_says_so(book: Book, tmp_path: Pa
     given: Any = account({0: encode(found)}, size=2, world=WORLD, asked={})
     assert (
         given["ranks"][0]["partly"]
-        == f"its ledger was full: the first 10 of {SLOTS + 10} calls are not held any more"
+        == f"its ledger was full: the first 10 of {SLOTS + 10} calls are no longer in it"
     )
 
 

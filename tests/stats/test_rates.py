@@ -131,9 +131,9 @@ def test_pairs_to_tell() -> None:
 
 def test_counts_that_cannot_be() -> None:
     """Counts that cannot be are an error."""
-    with pytest.raises(ValueError, match="not negative"):
+    with pytest.raises(ValueError, match="not be negative"):
         mcnemar(-1, 0)
-    with pytest.raises(ValueError, match="between 0 and the trials"):
+    with pytest.raises(ValueError, match="between 0 and the number of trials"):
         fisher_two_sided(2, 1, 0, 1)
     with pytest.raises(ValueError, match="of 3 pairs"):
         pairs_to_tell(2, 2, 3)

@@ -119,7 +119,7 @@ LAST = EVENT % b'"stop"'
         (LAST + b"data: \xff\n\n" + DONE, "not UTF-8 at byte"),
         (LAST + b"datum: 1\n\n" + DONE, "is not a field of an event"),
         (LAST + DONE[:-1], "does not end with a blank line"),
-        (LAST.replace(b"0", b'"zero"') + DONE, "no whole number as its index"),
+        (LAST.replace(b"0", b'"zero"') + DONE, "the index of a choice is not an integer"),
         (LAST.replace(b"0", b"1") + DONE, "choice 1 was not requested"),
         (LAST.replace(b'"a"', b"7") + DONE, "a choice has no text"),
         (LAST.replace(b'"a"', b'"\\ud800"') + DONE, "half a surrogate pair"),

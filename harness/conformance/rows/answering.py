@@ -61,7 +61,7 @@ def ask_stream_schema(setting: Setting) -> Asking[RowFinding]:
     if exchange.ended == "timed out" and (answer.finish is None or not answer.is_answer):
         if answer.finish is None:
             raise Judged("CANNOT TELL", "unanswered", answer.error)
-        raise Judged("VIOLATES", "open", "the stream stays open after its finish reason")
+        raise Judged("VIOLATES", "open", "the stream stayed open after its finish reason")
     if not answer.is_answer or answer.problems:
         raise Judged("VIOLATES", "schema", "; ".join(answer.problems) or answer.error)
     return conforms(f"{plural(len(exchange.chunks), 'chunk')}, each in OpenAI's schema")

@@ -97,7 +97,7 @@ def _unharming(several: HTTPRequest, plain: HTTPRequest) -> Asking[Answer]:
             raise
         after = yield from one(plain)
         if not after.is_answer and after.status not in BUSY:
-            fact = f"{judged.finding.fact}; the plain request behind it: {after.error}"
+            fact = f"{judged.finding.fact}; the plain request after it: {after.error}"
             raise Judged("VIOLATES", "dead", fact) from None
         raise
 
@@ -123,7 +123,7 @@ def ask_batched_prompts(setting: Setting) -> Asking[RowFinding]:
             choice = Answer(answer.status, choices={0: answer.choices[number]})
             _demand_own(number, choice.text, alone)
             compared.append(Comparison(f"prompt {number}, {mode}", alone[number], choice))
-    return judge(compared, f"{PROMPTS} prompts in one request have the texts they have alone")
+    return judge(compared, f"{PROMPTS} prompts in one request get the texts they get alone")
 
 
 def _is_honoured(name: str, answer: Answer, stop: str) -> bool:

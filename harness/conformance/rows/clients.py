@@ -80,7 +80,7 @@ def ask_no_cross_talk(setting: Setting) -> Asking[RowFinding]:
             " is another client's"
         )
         raise Judged("CANNOT TELL", "differs", fact)
-    return conforms(f"{2 * CLIENTS} clients at the same time got the texts they got alone")
+    return conforms(f"{2 * CLIENTS} concurrent clients got the texts they got alone")
 
 
 def _demand_unharmed(setting: Setting, before: Answer, what: str) -> Asking[None]:

@@ -217,11 +217,13 @@ def demand_whole(loading: Any, *, missing: Callable[[str], bool] = lambda _name:
     lacks = sorted(name for name in loading["missing_keys"] if missing(name))
     if lacks:
         raise ValueError(
-            f"the checkpoint lacks {len(lacks)} tensors, such as {lacks[0]}; use all of its files"
+            f"the checkpoint lacks {len(lacks)} tensor{'s' * (len(lacks) != 1)}, such as"
+            f" {lacks[0]}; use all of its files"
         )
     if others := sorted(loading["unexpected_keys"]):
         raise ValueError(
-            f"the checkpoint contains {len(others)} tensors that the model does not have, such as"
+            f"the checkpoint contains {len(others)} tensor{'s' * (len(others) != 1)} that the model"
+            " does not have, such as"
             f" {others[0]}"
         )
 

@@ -71,7 +71,10 @@ def _placeholders(draft: ScenarioDraft, place: Path, service: Service) -> Iterat
     for word in service.program:
         for found in PLACEHOLDER.findall(word):
             if found not in known:
-                message = f"has {{{found}}}, which is no argument or axis; it is passed as it is"
+                message = (
+                    f"has {{{found}}}, which is neither an argument nor an axis; it is passed"
+                    " unchanged"
+                )
                 suggestion = closest(found, sorted(known))
                 yield draft.problem(
                     (*place, "program"), message, at_key=True, suggestion=suggestion, kind="note"

@@ -251,9 +251,9 @@ class MatrixSeries(Series[MatrixFacts, MatrixRecord]):
         other += [STANDARD] if plan["subject"] != facts.subject else []
         differences = {
             "it lacks": sorted(ours.keys() - theirs.keys()),
-            "it has beside": sorted(theirs.keys() - ours.keys()),
-            "it asks otherwise of": other,
-            "it says otherwise": [
+            "it also has": sorted(theirs.keys() - ours.keys()),
+            "it plans something else for": other,
+            "it differs in": [
                 *(["what has no case"] if plan["without"] != facts.without else []),
                 *(["which checks no case needs"] if plan["unused"] != facts.unused else []),
             ],

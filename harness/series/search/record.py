@@ -199,7 +199,7 @@ def _unlike(part: SearchPart, facts: SearchFacts, scenario: Scenario, listed: Li
     }
     for what, (ours, theirs) in said.items():
         if ours != theirs:
-            return f"the search says of it what its scenario does not: {what}"
+            return f"the search and its scenario disagree: {what}"
     arm = other_files(listed, facts.subject)
     return f"the code of the {arm} is not the one that was planned" if arm else ""
 
@@ -211,7 +211,7 @@ def _other_release(facts: SearchFacts, record: Record) -> str:
         for name, searched in facts.versions.items():
             ran = packages.get(normal(name), NOT_INSTALLED)
             if ran != searched:
-                return f"ran {name} {ran}, and the search says {searched}"
+                return f"ran {name} {ran}, but the search says {searched}"
     return ""
 
 

@@ -229,14 +229,14 @@ class HangWatch:
         for pid in () if self._order.of_programs else family.difference(ranks):
             if self._stillness.polls_in_a_thread(pid):
                 return self._give_up(
-                    "doubtful", f"a thread of {self._called(pid)} asks again and again"
+                    "doubtful", f"a thread of {self._called(pid)} polls repeatedly"
                 )
         try:
             why = next(doubts(family, left=left, served=self._served, name=self._called), "")
         except UnreadableProcess as error:
             return self._give_up("unreadable", str(error))
         if not why and self._order.spins and not self._stillness.busy():
-            why = "spins is stated, and no thread was busy all the time"
+            why = "spins is stated, but no thread was busy all the time"
         if why:
             return self._give_up("doubtful", why)
         self._note(window, since=since)

@@ -235,7 +235,7 @@ class Stillness:
         Raises:
             UnreadableProcess: the kernel does not show it.
         """
-        sleeping = {who: f"sleeps in {call} again and again" for who, call in self._slept.items()}
+        sleeping = {who: f"repeatedly sleeps in {call}" for who, call in self._slept.items()}
         for (pid, tid), thread in self._last.items():
             if pid != tid and thread.state not in "RZX" and (why := self._doubt(pid, tid, thread)):
                 sleeping[pid, tid] = why

@@ -79,8 +79,8 @@ LIES: dict[str, tuple[Callable[[list[list[JSON]], bytes], tuple[object, bytes]],
         lambda files, all_: ([*files, ["rank-1.log", 2**20]], all_ + bytes(2**20)),
         "at most 524288 are taken",
     ),
-    "more": (lambda files, all_: (files, all_ + b"x"), "and its list says"),
-    "less": (lambda files, all_: (files, all_[:-1]), "and its list says"),
+    "more": (lambda files, all_: (files, all_ + b"x"), "but its list of files adds up to"),
+    "less": (lambda files, all_: (files, all_[:-1]), "but its list of files adds up to"),
     "negative": (
         lambda files, all_: ([*files, ["rank-1.log", -1]], all_),
         "its list of files is malformed",
@@ -92,7 +92,7 @@ LIES: dict[str, tuple[Callable[[list[list[JSON]], bytes], tuple[object, bytes]],
     ),
     "no list of what was loaded": (
         lambda files, all_: (files[:-1], all_[: -len(LIST)]),
-        "did not send what its ranks loaded",
+        "did not send the list of the files that its ranks loaded",
     ),
     "cut events": (
         lambda _files, all_: ([["events.jsonl", 20]], all_[:20]),
@@ -162,13 +162,13 @@ class Sends:
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (frame({"order": 1}) + frame({"order": 1}), "answered twice"),
-        (frame({"order": 2}), "answered what nobody asked"),
-        (frame({"order": True}), "answered what nobody asked"),
+        (frame({"order": 1}) + frame({"order": 1}), "answered one twice"),
+        (frame({"order": 2}), "answered a request that was not made"),
+        (frame({"order": True}), "answered a request that was not made"),
         (HEAD.pack(2, 2**31) + b"{}", "at most"),
         (HEAD.pack(2**31, 0), "at most"),
         (HEAD.pack(2, 0) + b"{x", "did not answer in JSON"),
-        (HEAD.pack(2, 0) + b"[]", "did not answer as our process does"),
+        (HEAD.pack(2, 0) + b"[]", "its answer is not a JSON object"),
         (b"", "the node is still there; its last words: its last words"),
     ],
 )

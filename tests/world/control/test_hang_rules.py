@@ -374,7 +374,7 @@ def test_who_is_said_to_loop_has_to_loop(monkeypatch: pytest.MonkeyPatch) -> Non
     made = Watched(monkeypatch, spins=True).begun()
     made.watch._sampled = 20
     made.at(3.0)
-    assert made.unproved == ("doubtful", "spins is stated, and no thread was busy all the time")
+    assert made.unproved == ("doubtful", "spins is stated, but no thread was busy all the time")
     made = Watched(monkeypatch, spins=True).begun()
     made.kernel.busy_pids = {100, BELOW}
     made.watch._sampled = 20

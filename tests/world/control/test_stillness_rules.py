@@ -409,14 +409,14 @@ def test_who_sleeps_in_short_steps_is_a_doubt(monkeypatch: pytest.MonkeyPatch) -
     made.show(0.0, both)
     assert made.watch.doubts().get(HELPER, "") == ""
     made.show(1.0, both)
-    assert made.watch.doubts()[HELPER] == "sleeps in poll again and again"
+    assert made.watch.doubts()[HELPER] == "repeatedly sleeps in poll"
     made.show(2.0, {MAIN: thread(user=1), HELPER: asleep})
     made.show(2.5, {MAIN: thread(user=1), HELPER: asleep})
-    assert "again and again" not in made.watch.doubts().get(HELPER, "")
+    assert "repeatedly" not in made.watch.doubts().get(HELPER, "")
 
 
 SLEEPS = call("clock_nanosleep", 0, 0, 1)
-SLEEPING = "sleeps in clock_nanosleep again and again"
+SLEEPING = "repeatedly sleeps in clock_nanosleep"
 
 
 @pytest.mark.parametrize(

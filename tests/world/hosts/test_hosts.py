@@ -201,7 +201,7 @@ def test_a_wire_that_is_stopped_cannot_say_what_passed(
             os.kill(wire_of(world), signal.SIGSTOP) if event.rank == 0 else None
         ),
     )
-    assert "did not answer when the ranks had ended" in lived.void[0]
+    assert "did not answer after the ranks had ended" in lived.void[0]
     assert not lived.passed
 
 

@@ -227,7 +227,7 @@ def test_the_lease_is_told_by_the_machines_own_clock(ahead: float) -> None:
     [
         ("hosts: [3]", "hosts: [1, 3]", "needs several machines"),
         (", hosts: [3]", "", "needs several machines"),
-        ("for: 9s", "for: 5s", "not longer than it takes to miss a machine"),
+        ("for: 9s", "for: 5s", "not longer than it takes to notice a lost machine"),
         ("fault: cut,", "fault: cat,", "of kind cut-off"),
     ],
 )
