@@ -110,7 +110,10 @@ def test_the_example_runs_verifies_and_is_refused(core: Core, keys: Keys, tmp_pa
     assert "verified: OK" in core.passes("verify", report, *SIGNERS, cwd=repo)
 
     for change, word in (
-        (("pyproject.toml", 'version = "1.0"', 'version = "1.1"'), "here is rankproof-example 1.1"),
+        (
+            ("pyproject.toml", 'version = "1.0"', 'version = "1.1"'),
+            "but rankproof-example 1.1 is installed here",
+        ),
         (
             ("rankproof_example/increasing.py", "value <= before", "value < before"),
             "the files of the one installed here differ",

@@ -489,7 +489,7 @@ def test_what_lies_beside_rankproof_is_copied_too(
     assert copy.is_relative_to(server.scratch)
     copy.write_text("changed")
     with pytest.raises(
-        ImportError, match=r"theirs_inside\.py was changed since it was copied beside the ranks"
+        ImportError, match=r"a rank changed theirs_inside\.py after it was copied for the ranks"
     ):
         load(str(copy))
     assert load(server.inside(theirs)).inside

@@ -80,7 +80,7 @@ WHOLE = ledger(0, call())
         (ledger(1), "it made no call"),
         (
             ledger(1, call(), why="torch 3 has a c10d::send"),
-            "its calls were not observed: torch 3 has another",
+            "its calls were not observed: torch 3 has a",
         ),
         (ledger(1, call(), children=2), "2 calls of processes that it forked were not observed"),
     ],

@@ -77,7 +77,7 @@ LIES: dict[str, tuple[Callable[[list[list[JSON]], bytes], tuple[object, bytes]],
     "twice": (lambda files, all_: ([*files, files[1]], all_ + b"said"), "it sent rank-0.log twice"),
     "giant": (
         lambda files, all_: ([*files, ["rank-1.log", 2**20]], all_ + bytes(2**20)),
-        "at most 524288 are taken",
+        "at most 524288 are accepted",
     ),
     "more": (lambda files, all_: (files, all_ + b"x"), "but its list of files adds up to"),
     "less": (lambda files, all_: (files, all_[:-1]), "but its list of files adds up to"),
@@ -88,7 +88,7 @@ LIES: dict[str, tuple[Callable[[list[list[JSON]], bytes], tuple[object, bytes]],
     "no list": (lambda _files, _all: ("files", b""), "no events.jsonl"),
     "list of another digest": (
         lambda files, all_: ([*files, [f"loaded/{'0' * 64}", 1]], all_ + b"x"),
-        "is not what its digest says",
+        "does not match its digest",
     ),
     "no list of what was loaded": (
         lambda files, all_: (files[:-1], all_[: -len(LIST)]),

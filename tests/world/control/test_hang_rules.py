@@ -241,7 +241,7 @@ def test_an_event_after_a_window_ends_the_watch(monkeypatch: pytest.MonkeyPatch)
     made.watch.heard()
     made.busy_with = "a gate is shut"
     assert made.at(6.0) == "unproved"
-    assert made.unproved[1].endswith("and then moved: a rank emitted an event")
+    assert made.unproved[1].endswith("but then moved: a rank emitted an event")
 
 
 def test_a_rank_that_the_harness_keeps_waiting_does_not_hang(

@@ -213,8 +213,8 @@ class Here:
 @pytest.mark.parametrize(
     ("message", "words"),
     [
-        ({"n": 2, "is": "events", "rank": 0}, "do not follow"),
-        ({"is": "events", "rank": 0}, "do not follow"),
+        ({"n": 2, "is": "events", "rank": 0}, "out of sequence"),
+        ({"is": "events", "rank": 0}, "out of sequence"),
         ({"n": 1, "is": "events", "rank": 1}, "does not have"),
         ({"n": 1, "is": "events"}, "an unknown message"),
         ({"n": 1, "is": "log", "rank": [0]}, "does not have"),
@@ -299,7 +299,7 @@ def test_answers_that_nobody_asked_for_are_not_kept() -> None:
     line._answers = queue.SimpleQueue()
     for number in range(MOST_WAITING):
         line._take({"given": number}, b"")
-    with pytest.raises(ValueError, match="nobody asked"):
+    with pytest.raises(ValueError, match="was not made"):
         line._take({"given": MOST_WAITING}, b"")
 
 
