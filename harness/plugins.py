@@ -211,7 +211,7 @@ def unusable_file(kind: object, point: importlib.metadata.EntryPoint) -> str:
             getattr(kind, "properties", None), "inside", False
         )
         return (
-            "it says that it acts inside a rank, and names no inside_file; name one" if acts else ""
+            "it says that it acts inside a rank, but names no inside_file; name one" if acts else ""
         )
     if not isinstance(file, Path) or not file.is_file():
         return (
@@ -223,8 +223,8 @@ def unusable_file(kind: object, point: importlib.metadata.EntryPoint) -> str:
         return ""  # a file of ours
     if file.resolve() not in {path.resolve() for path in _files(point, point.dist).values()}:
         return (
-            f"its {key}, {file.name}, is not one of its own files, so that no digest holds it; move"
-            " it beside them"
+            f"its {key}, {file.name}, is not one of its own files, so no digest covers it; move it"
+            " next to them"
         )
     try:
         body = ast.parse(file.read_bytes()).body
@@ -247,8 +247,8 @@ def unusable_file(kind: object, point: importlib.metadata.EntryPoint) -> str:
     if strange and key == "inside_file":
         return (
             f"its {key}, {file.name}, imports {', '.join(strange)}, which an arm's environment need"
-            " not have; import the standard library and harness.rank alone (a backend its"
-            " properties.modules too)"
+            " not have; import only the standard library and harness.rank (a backend may also"
+            " import its properties.modules)"
         )
     return ""
 

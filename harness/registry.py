@@ -180,8 +180,8 @@ class Registry(Mapping[str, T], Generic[T]):
         owner = point.dist.name if point.dist is not None else "an unnamed distribution"
         if len(points) > 1:
             reason = (
-                "another distribution brings a kind of this name too, and nobody says which is"
-                " meant; uninstall one"
+                "another distribution also provides a kind with this name, so it is ambiguous;"
+                " uninstall one of them"
             )
         else:
             reason = self._add(point)
@@ -192,11 +192,11 @@ class Registry(Mapping[str, T], Generic[T]):
         """Take in the kind of a plug-in; return why it cannot be used, or nothing."""
         if not NAME.fullmatch(point.name):
             return (
-                "its name becomes the name of files; use letters, digits, dots, dashes and"
-                " underscores alone"
+                "its name becomes the name of files; use only letters, digits, dots, dashes and"
+                " underscores"
             )
         if point.name in self.ours or point.name in self._taken:
-            return "Rankproof has a kind of this name itself; the plug-in must use another one"
+            return "Rankproof already has a kind with this name; the plug-in must use another name"
         plugins.TRIED.add(point.value)
         try:
             kind = point.load()
@@ -245,7 +245,7 @@ class Registry(Mapping[str, T], Generic[T]):
             where = f"{Path(last.filename).name}, line {last.lineno}"
             raise PluginFailed(
                 f"the plug-in {self.plugins[name]} raised {type(error).__name__}: {error}"
-                f" ({where}): tell its makers"
+                f" ({where}); report this to its authors"
             ) from error
 
     def __getitem__(self, name: str) -> T:
@@ -318,7 +318,9 @@ def _misfit(kind: object, base: type, name: str) -> str:
     if not is_kind:
         return f"it is not a {base.__module__}.{base.__qualname__}"
     if getattr(kind, "name", name) != name and not isinstance(kind, type):
-        return f"it calls itself {getattr(kind, 'name', name)}, and its entry point is another"
+        return (
+            f"it calls itself {getattr(kind, 'name', name)}, but its entry point has another name"
+        )
     # A missing declaration would otherwise show when somebody asks for it, in the middle of a run.
     lacking = [
         key

@@ -308,6 +308,7 @@ def test_an_input_of_a_hub_names_its_extra(core: Core, tmp_path: Path) -> None:
     code, said = said_by(core("run", "mine", "--unsigned", cwd=folder))
     assert code == 2
     assert (
-        "input model: org/model@main comes from a hub, but huggingface_hub is not installed here:"
+        "input model: org/model@main is to come from a hub, but huggingface_hub is not installed"
+        " here:"
         " pip install" in said
     )

@@ -46,9 +46,7 @@ class EqualCheck(AgainstCheck, ValueCheck):
                 at="to",
             )
         if self.empty is not None and self.against is None:
-            raise complaint(
-                "is only for values that are compared with another's, so not with to", at="empty"
-            )
+            raise complaint("cannot be combined with to; it needs against", at="empty")
         return self
 
     @property

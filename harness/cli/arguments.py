@@ -198,7 +198,7 @@ def folder(text: str) -> Path:
         # a folder.
         if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
             raise argparse.ArgumentTypeError(
-                f"{text}: {error.strerror}: name another folder"
+                f"{text}: {error.strerror}; give another folder"
             ) from None
     return Path(text)
 

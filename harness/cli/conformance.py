@@ -22,13 +22,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         metavar="NAME",
-        help="name in requests (default: the only model that the server lists)",
+        help="model name to send in requests (default: the only model that the server lists)",
     )
     parser.add_argument(
         "--tokenizer",
         type=Path,
         metavar="FOLDER",
-        help="folder with the model's tokenizer.json, to check counts of tokens",
+        help="folder with the model's tokenizer.json, to check token counts",
     )
     parser.add_argument(
         "--api-key-env",
@@ -37,34 +37,34 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="variable that holds the API key (default: OPENAI_API_KEY)",
     )
     parser.add_argument(
-        "--rows", default="", metavar="A,B", help="only these rows, and the plain completion"
+        "--rows", default="", metavar="A,B", help="ask only these rows and the plain completion"
     )
-    parser.add_argument("--all", action="store_true", help="also the rows that take long")
+    parser.add_argument("--all", action="store_true", help="also ask the rows that take long")
     parser.add_argument(
         "--may-break-it",
         action="store_true",
-        help="also rows that may harm a server that was not started here",
+        help="also ask rows that may harm a server that was not started here",
     )
     parser.add_argument(
         "--timeout",
         type=_seconds,
         default=30.0,
         metavar="SECONDS",
-        help="for one request (default: 30)",
+        help="limit for one request (default: 30)",
     )
     parser.add_argument(
         "--within",
         type=_seconds,
         default=300.0,
         metavar="SECONDS",
-        help="for all rows; those that are not begun by then are not asked (default: 300)",
+        help="limit for all rows; rows not begun by then are not asked (default: 300)",
     )
     parser.add_argument(
         "--against",
         metavar="OLD_URL",
         help="ask this older server the same rows first, and name the rows that changed",
     )
-    parser.add_argument("--seed", type=int, metavar="N", help="of the words in prompts")
+    parser.add_argument("--seed", type=int, metavar="N", help="seed for the words in prompts")
     kept_and_signed(parser)
 
 

@@ -325,7 +325,7 @@ def _tell(outcome: LateOutcome) -> None:
     from harness.forms.text import plural, printable
 
     if not outcome.found:
-        print("nothing is missing: no machine was lost, or each came back in time")
+        print("nothing is missing: no machine was lost, or every lost machine came back in time")
         return
     for machine in outcome.found:
         where = f"{machine.missing.trial}: machine {printable(machine.missing.share.called)}"
@@ -334,9 +334,8 @@ def _tell(outcome: LateOutcome) -> None:
             continue
         end = "" if machine.late.whole else "; the end is missing"
         print(
-            f"{where}: {plural(len(machine.late.events), 'event')} came late, of"
-            f" {machine.late.messages}"
-            f" messages{end}"
+            f"{where}: {plural(len(machine.late.events), 'event')} fetched from"
+            f" {machine.late.messages} messages{end}"
         )
         print(f"  ended its ranks: {printable(machine.late.why) or 'no'}")
     if outcome.contradiction:

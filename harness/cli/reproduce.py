@@ -192,17 +192,17 @@ def _contradiction(options: argparse.Namespace) -> str:
         if given
     ]
     if len(wishes) > 1:
-        return f"{' and '.join(wishes)} exclude each other: keep one"
+        return f"{' and '.join(wishes)} cannot be combined; keep one"
     if options.only_fresh_seeds and (options.fresh_seeds or options.vary):
         other = "--fresh-seeds" if options.fresh_seeds else "--vary"
         return (
-            f"--only-fresh-seeds skips the pass with the report's seeds, which {other} needs: keep"
+            f"--only-fresh-seeds skips the pass with the report's seeds, which {other} needs; keep"
             " one"
         )
     if options.vary and (options.source is not None or options.candidate is not None):
         return (
-            "--vary and another candidate exclude each other, because --vary changes one thing at"
-            " a time: keep one"
+            "--vary cannot be combined with another candidate, because it changes one thing at a"
+            " time; keep one"
         )
     return ""
 

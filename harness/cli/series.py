@@ -112,7 +112,8 @@ class SearchCommand:
             "--without-arrays",
             action="store_true",
             help=(
-                "keep digests and results instead of logits and weights: 0.4 MB a part instead of 7"
+                "keep digests and results instead of logits and weights: 0.4 MB per part instead of"
+                " 7 MB"
             ),
         )
 

@@ -67,7 +67,7 @@ class Shown:
             what = (
                 "the reader closed this output"
                 if error.errno == errno.EPIPE
-                else "this output cannot be written any more"
+                else "this output can no longer be written"
             )
             print(f"rankproof: {what}; continuing without it", file=sys.stderr)
 

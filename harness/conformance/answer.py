@@ -169,7 +169,7 @@ def events(body: bytes) -> tuple[list[str], list[str]]:
             if name == "data":
                 data.append(value.removeprefix(" "))
             elif name not in ("event", "id", "retry"):
-                problems.append(f"a line is no field of an event: {line[:SHOWN]!r}")
+                problems.append(f"a line is not a field of an event: {line[:SHOWN]!r}")
     if data or lines[-1]:
         problems.append("the last event does not end with a blank line")
     return found, problems
@@ -197,7 +197,7 @@ def _read_stream(answer: Answer, exchange: HTTPExchange) -> None:
             if known.finish is None:
                 answer.wrong(f"choice {index} ends without a finish reason")
     if not answer.choices and not answer.error:
-        answer.error = "the stream holds no choice"
+        answer.error = "the stream contains no choice"
 
 
 def _before_done(answer: Answer, body: bytes) -> list[str]:
@@ -223,14 +223,14 @@ def _read_whole(answer: Answer, exchange: HTTPExchange) -> None:
     _demand_head(answer, value, "chat.completion" if is_chat else "text_completion")
     for index, choice in _choices(answer, value):
         if index in answer.choices:
-            answer.wrong(f"choice {index} is there twice")
+            answer.wrong(f"choice {index} appears twice")
         known = answer.choices.setdefault(index, Choice())
         _take(answer, known, choice, is_chat, streamed=False)
         if known.finish is None:
             answer.wrong(f"choice {index} has no finish reason")
     _take_usage(answer, value)
     if not answer.choices and not answer.error:
-        answer.error = "the answer holds no choice"
+        answer.error = "the answer contains no choice"
 
 
 def _mapping(answer: Answer, data: str | bytes) -> Mapping[str, Any] | None:
@@ -371,7 +371,7 @@ def _take_usage(answer: Answer, value: Mapping[str, Any]) -> None:
         return
     names = ("prompt_tokens", "completion_tokens", "total_tokens")
     if not isinstance(usage, dict) or any(type(usage.get(name)) is not int for name in names):
-        answer.wrong("usage does not hold three whole numbers")
+        answer.wrong("usage does not contain three integers")
         return
     answer.usage = Usage(*(usage[name] for name in names))
 

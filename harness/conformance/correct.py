@@ -158,7 +158,7 @@ def _asked(body: bytes, *, is_chat: bool) -> ParsedRequest:
         raise RefusedRequest("the body must be an object")
     if fields.get("model") != MODEL:
         raise RefusedRequest(
-            f"there is no model {str(fields.get('model'))[:80]!r}; there is {MODEL}"
+            f"there is no model {str(fields.get('model'))[:80]!r}; the only model is {MODEL}"
         )
     prompts = _prompts(fields, is_chat=is_chat)
     logprobs = _value(fields, "logprobs", (bool,) if is_chat else (int,), None)
@@ -198,9 +198,9 @@ def _demand_served(asked: ParsedRequest) -> None:
     if asked.logprobs is not None and not 0 <= asked.logprobs <= CANDIDATES:
         raise RefusedRequest(f"logprobs must be 0 to {CANDIDATES}")
     if asked.echo and asked.logprobs is not None:
-        raise RefusedRequest("echo with logprobs is not served")
+        raise RefusedRequest("echo with logprobs is not supported")
     if asked.structured is not None and (asked.n > 1 or asked.logprobs is not None or asked.stops):
-        raise RefusedRequest("n, stop and logprobs are not served with tools or response_format")
+        raise RefusedRequest("n, stop and logprobs are not supported with tools or response_format")
 
 
 def _prompts(fields: Mapping[str, Any], *, is_chat: bool) -> list[str]:

@@ -168,52 +168,50 @@ DROPPED = ProxyDefect(does="drops the last text of a stream", stream=drops_last_
 NOT_ENDED = ProxyDefect(does="does not end a stream with [DONE]", stream=_without_last)
 MORE_TOKENS = ProxyDefect(does="asks for 3 tokens more than the client", ask=_more_tokens)
 UNSTEADY = ProxyDefect(does="changes the text of every second answer", whole=unsteady())
-NO_STOP = ProxyDefect(does="takes `stop` out of the request", ask=removes("stop"))
-NO_N = ProxyDefect(does="takes `n` out of the request", ask=removes("n"))
-NO_SEED = ProxyDefect(does="takes `seed` out of the request", ask=removes("seed"))
-NO_ECHO = ProxyDefect(does="takes `echo` out of the request", ask=removes("echo"))
+NO_STOP = ProxyDefect(does="removes `stop` from the request", ask=removes("stop"))
+NO_N = ProxyDefect(does="removes `n` from the request", ask=removes("n"))
+NO_SEED = ProxyDefect(does="removes `seed` from the request", ask=removes("seed"))
+NO_ECHO = ProxyDefect(does="removes `echo` from the request", ask=removes("echo"))
 NO_LOGPROBS = ProxyDefect(
-    does="takes the logprobs out of streams", stream=in_events(_without_logprobs)
+    does="removes the logprobs from streams", stream=in_events(_without_logprobs)
 )
 MISCOUNTS = ProxyDefect(
-    does="counts 1 token of the prompt too many in streams", stream=in_events(_more_prompt(1))
+    does="counts 1 prompt token too many in streams", stream=in_events(_more_prompt(1))
 )
-MISCOUNTS_ALL = ProxyDefect(
-    does="counts 3 tokens of the prompt too many", whole=in_whole(_more_prompt(3))
-)
+MISCOUNTS_ALL = ProxyDefect(does="counts 3 prompt tokens too many", whole=in_whole(_more_prompt(3)))
 NO_MODELS = ProxyDefect(does="lists no model", whole=in_whole(_no_models))
 SWAPS = ProxyDefect(does="swaps the answers of two clients", swaps=True)
 BREAKS = ProxyDefect(does="answers nothing after a bad request", breaks_after="refusal")
 LEFT_BROKEN = ProxyDefect(does="answers nothing after a client left", breaks_after="leaving")
 DEAF = ProxyDefect(does="goes on generating after the client left", hides_leaving=True)
 LEFTOVER = ProxyDefect(
-    does="puts the end of the answer before behind each answer that differs from it",
+    does="appends the end of the previous answer to each answer that differs from it",
     fresh=leftover,
 )
 PREFIX_ONLY = ProxyDefect(
-    does="answers the beginning of a prompt alone where that was asked before",
+    does="answers only the beginning of a prompt if that beginning was asked before",
     fresh=prefix_only(64),
 )
 PREFIX_AT_ONCE = ProxyDefect(
-    does="answers the beginning of a prompt alone where that was asked just before",
+    does="answers only the beginning of a prompt if that beginning was asked just before",
     fresh=prefix_only(1),
 )
 CROWDED = ProxyDefect(
-    does="takes the parameters out of requests that are there at the same time",
+    does="removes the parameters from requests that arrive at the same time",
     crowded=removes("stop", "n", "logprobs", "seed", "max_tokens"),
 )
-FIRST_PROMPT = ProxyDefect(does="answers the first of several prompts alone", ask=_first_prompt)
+FIRST_PROMPT = ProxyDefect(does="answers only the first of several prompts", ask=_first_prompt)
 ONE_AT_A_TIME = ProxyDefect(does="forwards one request at a time", serial=True)
 HOT = ProxyDefect(does="asks for temperature 1.5 whatever the client asks for", ask=_hot)
-NO_CHAT_STOP = ProxyDefect(does="takes `stop` out of chats", ask=in_chats(removes("stop")))
-NO_CHAT_N = ProxyDefect(does="takes `n` out of chats", ask=in_chats(removes("n")))
-NO_CHAT_SEED = ProxyDefect(does="takes `seed` out of chats", ask=in_chats(removes("seed")))
+NO_CHAT_STOP = ProxyDefect(does="removes `stop` from chats", ask=in_chats(removes("stop")))
+NO_CHAT_N = ProxyDefect(does="removes `n` from chats", ask=in_chats(removes("n")))
+NO_CHAT_SEED = ProxyDefect(does="removes `seed` from chats", ask=in_chats(removes("seed")))
 MORE_CHAT_TOKENS = ProxyDefect(
     does="asks for 3 tokens more than the client in chats", ask=in_chats(_more_tokens)
 )
 NO_FORMAT = ProxyDefect(
-    does="takes `response_format` out of the request", ask=removes("response_format")
+    does="removes `response_format` from the request", ask=removes("response_format")
 )
 NO_TOOLS = ProxyDefect(
-    does="takes `tools` and `tool_choice` out of the request", ask=removes("tools", "tool_choice")
+    does="removes `tools` and `tool_choice` from the request", ask=removes("tools", "tool_choice")
 )

@@ -180,7 +180,11 @@ class EngineProcess:
         is_healthy = status == 200
         if is_healthy and not is_harmed:
             return
-        why = "it ran on, and said that it was healthy" if is_healthy else "it ran on, not healthy"
+        why = (
+            "it kept running and reported that it was healthy"
+            if is_healthy
+            else "it ran on, not healthy"
+        )
         if status is None and code is None:
             # A process that ends closes its sockets before its parent can read its exit code.
             with contextlib.suppress(subprocess.TimeoutExpired):

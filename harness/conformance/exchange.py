@@ -60,7 +60,7 @@ def unpack(text: str) -> bytes:
     except binascii.Error as error:
         raise ValueError(f"not base64: {error}") from None
     if pack(data) != text:
-        raise ValueError("these bytes are not written in the one way they are kept")
+        raise ValueError("these bytes are not in canonical form")
     return data
 
 
@@ -176,7 +176,7 @@ def read_lines(data: bytes) -> list[HTTPExchange]:
     """
     exchanges = [HTTPExchange.model_validate(strict_json(line)) for line in data.splitlines()]
     if write_lines(exchanges) != data:
-        raise ValueError("these lines are not written in the one way they are kept")
+        raise ValueError("these lines are not in canonical form")
     for exchange in exchanges:
         exchange.body()
     return exchanges

@@ -35,7 +35,7 @@ class Conformance(Series[ConformanceFacts, ConformanceRecord]):
         facts = self.read(read(PATH))
         demand_named(facts)
         if facts.format != FORMAT:
-            raise RecordError(f"{PATH}: format {facts.format} is not known here")
+            raise RecordError(f"{PATH}: this version does not know format {facts.format}")
         return assemble(read, names, facts)
 
     def render(self, record: ConformanceRecord, *, manifest_digest: str) -> bytes:

@@ -251,12 +251,12 @@ def assemble(read: Read, names: Collection[str], facts: ConformanceFacts) -> Con
     replays: dict[str, RowReplay] = {}
     for name in facts.asked:
         if name not in ROWS or name in replays:
-            raise RecordError(f"{PATH}: {name!r} is not a row, or is there twice")
+            raise RecordError(f"{PATH}: {name!r} is not a row, or is listed twice")
         replays[name] = RowReplay(ROWS[name], facts, read, names)
         bare += replays[name].bare
         expected |= replays[name].files
     if odd := sorted(set(names) - expected):
-        raise RecordError(f"{odd[0]} belongs to no row that was asked")
+        raise RecordError(f"{odd[0]} does not belong to a row that was asked")
     unsteady = unsteady_in(bare)
     for row in ROWS.values():
         replay = replays.get(row.name)
@@ -351,7 +351,7 @@ class RowReplay:
             setting = self._facts.setting(where, repetition)
             self.places[where].append(drive(self.row, setting, _kept(left, path)))
             if next(left, None) is not None:
-                raise RecordError(f"{path} holds more exchanges than the row asks for")
+                raise RecordError(f"{path} contains more exchanges than the row makes")
             self.exchanges[where, repetition] = exchanges
             self.files.add(path)
 
@@ -410,7 +410,7 @@ class RowReplay:
         elif broken[0] != "VIOLATES":
             fact = f"the row did not see the defect: {broken[0]}: {broken[1].fact}"
         elif any(found.about != self.row.about for found in self.places[places[2]]):
-            fact = f"the row saw another difference than the defect: {broken[1].fact}"
+            fact = f"the row saw a difference other than the defect: {broken[1].fact}"
         return ControlResult(shown=not fact, on=on, does=does, fact=fact or broken[1].fact)
 
     def _curls(self, exchanges: Sequence[HTTPExchange]) -> Iterator[str]:
@@ -431,7 +431,7 @@ def _kept(
             exchange = next(left, None)
             if exchange is None or exchange.request != request:
                 raise RecordError(
-                    f"{path} does not hold the request that the row asks ({request.label})"
+                    f"{path} does not contain the request that the row makes ({request.label})"
                 )
             found.append(exchange)
         return found

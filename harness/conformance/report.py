@@ -42,9 +42,9 @@ def render(record: ConformanceRecord, *, manifest_digest: str) -> bytes:
         title=f"Conformance of {_name(record)}",
         answer=Paragraph(Strong(record.verdict), ": ", Claim(answer(record), (RECORD,))),
         files=(
-            (Claim("what was asked", (Evidence(PATH),)), "server, rows, machine"),
+            (Claim("what was requested", (Evidence(PATH),)), "server, rows, machine"),
             (Claim("the record", (RECORD,)), "every row, and what each repetition found"),
-            (Verbatim("evidence/rows/"), "every request, and every byte that came back"),
+            (Verbatim("evidence/rows/"), "every request, and every byte of the responses"),
         ),
         manifest_digest=manifest_digest,
     )
@@ -92,7 +92,7 @@ def _against(record: ConformanceRecord) -> Iterator[Block]:
         if "NOT ASKED" not in (row.word, against.words.get(row.name, "NOT ASKED"))
     ]
     parts: list[Part] = [Strong("AGAINST"), " ", Foreign(against.server, FACT), ": "]
-    parts.append(f"{plural(len(both), 'promise')} asked of both. ")
+    parts.append(f"both servers were asked for {plural(len(both), 'promise')}. ")
     parts.append(f"CONFORMS there and not here: {', '.join(lost) or 'nothing'}. ")
     parts.append(f"CONFORMS here and not there: {', '.join(gained) or 'nothing'}.")
     yield Paragraph(*parts)
@@ -104,18 +104,18 @@ def _changes(record: ConformanceRecord) -> Iterator[Block]:
         return
     yield Heading(2, "Against the older server")
     yield Paragraph(
-        "The older server was asked the same rows with the same seed. Its words are those of its"
-        " own report ",
+        "The older server was asked the same rows with the same seed. Its answers are taken from"
+        " its own report ",
         Verbatim(against.id),
         ", whose record has the sha256 ",
         Verbatim(against.record),
-        ". Verify that report by itself: its evidence is not here.",
+        ". Verify that report separately, because its evidence is not included here.",
     )
     changed = [(Verbatim(row.name), before, row.word) for row, before in record.changed()]
     if changed:
         yield Table(("row", "there", "here"), tuple(changed))
     else:
-        yield Paragraph("No row that was asked of both has another word.")
+        yield Paragraph("No row that both servers were asked has a different answer.")
 
 
 def _words(record: ConformanceRecord) -> Iterator[Block]:
@@ -149,8 +149,9 @@ def body(record: ConformanceRecord) -> Iterator[Block]:
     """Yield what follows the first screen."""
     yield Note(
         "A row is one promise. Each is asked 3 times, and VIOLATES means 3 of 3. A row counts only"
-        " with its control: the same requests through a proxy that changes nothing have to CONFORM,"
-        " and through a proxy with the row's defect to VIOLATE. Where the server itself does not"
+        " with its control: the same requests through a proxy that changes nothing must CONFORM,"
+        " and the same requests through a proxy with the row's defect must VIOLATE. Where the"
+        " server itself does not"
         " conform, both are shown on a small correct server of ours."
     )
     yield Heading(2, "Every row")
@@ -225,14 +226,14 @@ def _server(record: ConformanceRecord) -> Iterator[tuple[Part, ...]]:
 def _unshown(record: ConformanceRecord) -> Iterator[Part]:
     yield (
         f"Rare failures: each row was asked {REPETITIONS} times, with requests of this seed."
-        " Whatever fails in 1 of 100 requests would most likely not show."
+        " A failure in 1 of 100 requests would most likely not show up."
     )
     if names := [row.name for row in record.of("NOT ASKED")]:
         yield f"Promises that were not asked: {', '.join(names)}."
     if record.facts.server.engine is not None:
         yield "Other models: this one is small and has random weights."
     if record.facts.tokens is not None:
-        yield "The counts of the tokenizer, which a verifier takes on trust."
+        yield "The tokenizer's counts, which a verifier has to trust."
     if record.facts.against is not None:
-        yield "The words of the older server, which its own report has the evidence for."
+        yield "The older server's answers: the evidence for them is in its own report."
     yield "Whether texts are good: rows compare answers with each other."

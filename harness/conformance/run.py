@@ -95,7 +95,7 @@ class ConformanceSettings:
 def demand_known(settings: ConformanceSettings) -> None:
     """Refuse what cannot be asked, before anything is made. Raises ConformanceError."""
     if odd := sorted(set(settings.rows) - set(ROWS)):
-        raise ConformanceError(f"{odd[0]!r} is not a row; there are {', '.join(ROWS)}")
+        raise ConformanceError(f"{odd[0]!r} is not a row; the rows are {', '.join(ROWS)}")
     if settings.target not in ENGINES:
         base_of(settings.target)
 
@@ -199,7 +199,7 @@ def base_of(address: str) -> str:
         )
     if parts.username is not None or parts.password is not None:
         raise ConformanceError(
-            "keep the key out of the address: name its variable with --api-key-env"
+            "keep the key out of the address; name its variable with --api-key-env"
         )
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/').removesuffix('/v1')}"
 
@@ -214,7 +214,7 @@ def _only_model(base: str, settings: ConformanceSettings) -> str:
         names = []
     if len(names) != 1 or not isinstance(names[0], str):
         how = f"{len(names)} models" if names else f"no model ({exchange.status or exchange.ended})"
-        raise ConformanceError(f"{base}{MODELS} lists {how}: name one with --model")
+        raise ConformanceError(f"{base}{MODELS} lists {how}; name one with --model")
     return names[0]
 
 
@@ -291,7 +291,7 @@ class RowsAsking:
             try:
                 files, answered = self._ask(row)
             except OutOfTime:
-                unasked[row.name] = f"no time was left of {self._settings.within:.0f} s"
+                unasked[row.name] = f"the limit of {self._settings.within:.0f} s was used up"
                 continue
             for path, exchanges in files.items():
                 folder.write(path, write_lines(exchanges))
@@ -307,9 +307,9 @@ class RowsAsking:
         if settings.rows and row.name not in settings.rows and row.name != FIRST:
             return "not named with --rows"
         if row.is_long and not settings.every and row.name not in settings.rows:
-            return "asked with --all"
+            return "asked only with --all"
         if row.may_harm and self._process is None and not settings.may_break:
-            return "it may harm the server: asked with --may-break-it"
+            return "it may harm the server, so it is asked only with --may-break-it"
         if row.needs == "tokenizer" and self._facts.tokens is None:
             return "needs --tokenizer FOLDER"
         if row.needs == "template" and self._facts.chats is None:

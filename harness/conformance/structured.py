@@ -39,7 +39,7 @@ def structured_answer(
     choice = fields.get("tool_choice")
     if not is_chat:
         if wanted is not None or tools is not None:
-            raise RefusedRequest("response_format and tools are served in chats alone")
+            raise RefusedRequest("response_format and tools are supported only in chats")
         return None
     if tools is not None and choice != "none":
         return StructuredAnswer(*_call(tools, choice, prompt))
@@ -59,7 +59,7 @@ def _call(tools: Any, choice: Any, prompt: str) -> tuple[str, str]:
         parameters = {tool["function"]["name"]: tool["function"]["parameters"] for tool in tools}
         name = choice["function"]["name"]
     except (KeyError, TypeError):
-        raise RefusedRequest("tools are served where tool_choice names a function") from None
+        raise RefusedRequest("tools are supported only if tool_choice names a function") from None
     if not isinstance(name, str) or name not in parameters:
         raise RefusedRequest("tool_choice names a function that is not in tools")
     return _instance(parameters[name], prompt), name

@@ -38,7 +38,7 @@ class TokenCounts:
             self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         except Exception as error:  # noqa: BLE001 - the library raises nothing narrower
             raise TokenizerProblem(
-                f"--tokenizer {folder}: no tokenizer.json that can be read ({error})"
+                f"--tokenizer {folder}: cannot read its tokenizer.json ({error})"
             ) from None
 
     def of_prompts(self, model: str, seed: int) -> dict[str, list[int]]:

@@ -35,10 +35,10 @@ DEFECTS = (
 BOUNDARIES = ("boundary-token", "boundary-position")
 ARGUMENTS = {
     "model": Argument(
-        does="the input that holds the model, a folder", default="model", names_an_input=True
+        does="the input that contains the model, a folder", default="model", names_an_input=True
     ),
     "prompts": Argument(
-        does="what is asked: texts, or lists of token ids",
+        does="the prompts: texts, or lists of token ids",
         default=("the quick brown fox", "hello world"),
     ),
     "max_new_tokens": Argument(
@@ -64,12 +64,12 @@ ARGUMENTS = {
         does="what sampling draws from, with the prompt's number", default=0, at_least=0
     ),
     "teacher": Argument(
-        does="for each prompt the token ids that are fed after it, whatever was chosen",
+        does="for each prompt, the token ids that are fed after it, whatever the model chose",
         default=(),
         texts=False,
     ),
     "follow": Argument(
-        does="reference: what the reference generated is fed, whatever was chosen",
+        does="reference: the tokens that the reference generated are fed, whatever the model chose",
         default="own",
         choices=("own", "reference"),
     ),
@@ -85,32 +85,34 @@ ARGUMENTS = {
     ),
     "routing": Argument(
         does=(
-            "reference: tokens go through the experts that the reference took, whatever a router"
-            " would have chosen; what each router chose the best of is kept, and judged. The"
-            " reference is given it too (hf-*)"
+            "reference: tokens go through the experts that the reference used, whatever a router"
+            " would have chosen; the scores from which each router chose are kept and judged. Set"
+            " it for the reference too (hf-*)"
         ),
         default="own",
         choices=("own", "reference"),
     ),
     "envelope": Argument(
         does=(
-            "keep: each answer is made again in every order in which the same sums may be added up;"
-            " some: in two of them, and the next prompt's in the next two; unchunked: in all but"
-            " other chunks of the prompt"
+            "keep: each answer is computed again in every order in which the same sums may be added"
+            " up; some: in two of these orders, and for the next prompt in the next two; unchunked:"
+            " in all of them except other chunks of the prompt"
         ),
         default="none",
         choices=("none", "some", "keep", "unchunked"),
     ),
     "sensitivity": Argument(
-        does="keep: each answer is made again with the matrices of the last layer 1 % too large",
+        does=(
+            "keep: each answer is computed again with the matrices of the last layer 1 % too large"
+        ),
         default="none",
         choices=("none", "keep"),
     ),
     "hidden": Argument(
         does=(
-            "keep: what came out of each layer while the prompt was read is kept; parts: of its"
-            " attention and its feed-forward part as well, in which what 16 bits hide in a layer's"
-            " sum shows"
+            "keep: the output of each layer while the prompt was read is kept; parts: also the"
+            " outputs of its attention and its feed-forward part, which show differences that 16"
+            " bits hide in a layer's sum"
         ),
         default="none",
         choices=("none", "keep", "parts"),
@@ -118,17 +120,17 @@ ARGUMENTS = {
     "influence": Argument(
         does=(
             "keep: the first prompt is read once more for each rank, with that rank's first layer"
-            " half as large again"
+            " scaled by 1.5"
         ),
         default="none",
         choices=("none", "keep"),
     ),
     "defect": Argument(
         does=(
-            "what a control computes wrong, as found in the field; in a world of one only"
-            f" {' and '.join(AT_ONE)} are, and where a chunk of a prompt follows another:"
-            " boundary-token begins it a token too early, boundary-position loses the last"
-            " position before it from the cache"
+            "what a control computes wrongly, as found in the field; in a world of one, only"
+            f" {' and '.join(AT_ONE)} are possible, and the defects of chunked prompts:"
+            " boundary-token begins a chunk one token too early, boundary-position loses the last"
+            " position before a chunk from the cache"
         ),
         default=NO_DEFECT,
         choices=(NO_DEFECT, *DEFECTS, *BOUNDARIES),
@@ -138,8 +140,8 @@ INTEGRITY = {
     "integrity": Argument(
         does=(
             "how hidden states and tokens pass between stages. off: as the engine sends them;"
-            " light: with a digest, and what changed is one error; full: what changed, was lost or"
-            " doubled is sent again (mlx-pipeline: as light)"
+            " light: with a digest, so that a changed message is an error; full: a changed, lost or"
+            " duplicated message is sent again (mlx-pipeline: as light)"
         ),
         default="off",
         choices=("off", "light", "full"),
@@ -147,9 +149,9 @@ INTEGRITY = {
 }
 """Argument of those that can be pipelines."""
 NOT_HANDED_ON = (
-    "is of stages that hand states on, as pipelines do: what an all_reduce adds up nobody sent, so"
-    " no digest of it can be held against a sender's. Ask observe: [collectives, digests] and a"
-    " check transfers-intact for it"
+    "is only for stages that pass states on, as pipelines do: no rank sends the sum of an"
+    " all_reduce, so its digest cannot be compared with a sender's. Use observe: [collectives,"
+    " digests] and a check transfers-intact instead"
 )
 EMITS = {
     "model.load.begin": (),
@@ -202,13 +204,13 @@ def _misfit(arguments: Mapping[str, object], ranks: int) -> tuple[str, str] | No
     if teacher and arguments["follow"] == "reference":
         return "teacher", "cannot be combined with follow: reference, which also sets the input"
     if arguments["envelope"] == "unchunked" and arguments["prefill_chunk"]:
-        why = "what is read in chunks says nothing of them"
+        why = "a prompt that is read in chunks does not show them"
         return "envelope", f"unchunked cannot be combined with a prefill_chunk: {why}"
     if has_integrity and arguments.get("sharding", "pipeline") != "pipeline":
         return "integrity", NOT_HANDED_ON
     if has_integrity and ranks == 1:
-        why = "has nothing to check in a world of one, whose only stage passes nothing on"
-        return "integrity", f"{why}: leave it out"
+        why = "has nothing to check in a world of one, because its only stage passes nothing on"
+        return "integrity", f"{why}; leave it out"
     if teacher and len(teacher) != len(prompts):
         return "teacher", f"has {len(teacher)} lists for {len(prompts)} prompts; give one for each"
     return None
@@ -231,7 +233,7 @@ SHARDING = {
     "sharding": Argument(
         does=(
             "single: the whole model in each rank; tensor: each layer is split; pipeline: the"
-            " layers are"
+            " layers are divided among the ranks"
         ),
         default="tensor",
         choices=("single", "tensor", "pipeline"),
@@ -259,8 +261,8 @@ def _refuses(
             return why
         if arguments["routing"] != "own" and name.startswith("mlx"):
             return (
-                "what mlx-lm's routers choose cannot be seen from outside; take routing: own, or an"
-                " hf engine"
+                "the choices of mlx-lm's routers cannot be observed from outside; use routing: own,"
+                " or an hf engine"
             )
         checkpoint.stored(str(folder))
         if engine == "mlx-pipeline":
@@ -286,7 +288,7 @@ def _without_tokenizer(engine: str, arguments: Mapping[str, object]) -> str:
 
     Empty where ids are all that is asked.
     """
-    lacks = "the model's folder holds no tokenizer"
+    lacks = "the model's folder contains no tokenizer"
     remedy = "add the files of one (tokenizer.json)"
     if any(isinstance(prompt, str) for prompt in _listed(arguments, "prompts")):
         return f"{lacks}, and a prompt is a text: give token ids, or {remedy}"
@@ -332,7 +334,7 @@ HF_PIPELINE = _subject(
 )
 HF_SHARDED = _subject(
     "hf-sharded",
-    "generates with transformers, the model shared as an argument says",
+    "generates with transformers, with the model split as an argument says",
     "gloo",
     further=SHARDING,
 )
@@ -347,7 +349,7 @@ MLX_PIPELINE = _subject(
 )
 MLX_SHARDED = _subject(
     "mlx-sharded",
-    "generates with mlx-lm, the model shared as an argument says",
+    "generates with mlx-lm, with the model split as an argument says",
     "mlx-ring",
     further=SHARDING,
 )

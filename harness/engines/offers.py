@@ -81,22 +81,18 @@ def refusal(engine: str, config: Mapping[str, Any], *, ranks: int, dtype: str = 
     is_of_head = sharding == "tensor" and offer.head and not offer.tensor
     if sharding == "tensor" and not offer.tensor and not is_of_head:
         if library == "hf":
-            return (
-                f"{called} has no tensor-parallel plan for the layers of {kind}; take hf-pipeline"
-            )
-        return f"{called} does not split the layers of {kind}; take mlx-single"
+            return f"{called} has no tensor-parallel plan for the layers of {kind}; use hf-pipeline"
+        return f"{called} cannot split the layers of {kind}; use mlx-single"
     if sharding == "pipeline" and not offer.pipeline:
         other = "mlx-tensor" if offer.tensor else "mlx-single"
-        return f"{called} has no pipeline for {kind}; take {other}"
+        return f"{called} has no pipeline for {kind}; use {other}"
     lacking = [key for key in offer.wants if key not in config]
     if lacking and "text_config" not in config:
-        return (
-            f"{called} wants {lacking[0]} in the config.json of {kind}, which is not there; add it"
-        )
+        return f"{called} needs {lacking[0]} in the config.json of {kind}, which lacks it; add it"
     if library == "hf" and (why := _unlike_a_decoder(config, offer.architecture)):
         return f"{called}: {why}"
     if engine == "hf-pipeline" and (why := unsplittable(_folder(library), offer.architecture)):
-        return f"{called}: {why}; take {'hf-tensor' if offer.tensor else 'hf-single'}"
+        return f"{called}: {why}; use {'hf-tensor' if offer.tensor else 'hf-single'}"
     text = config.get("text_config") or config
     if (
         library == "mlx"
@@ -105,8 +101,8 @@ def refusal(engine: str, config: Mapping[str, Any], *, ranks: int, dtype: str = 
         and is_without_gpu()
     ):
         return (
-            f"MLX multiplies the experts of {kind} in float32 alone on a CPU; take that dtype, or"
-            " a GPU"
+            f"MLX multiplies the experts of {kind} only in float32 on a CPU; use that dtype, or a"
+            " GPU"
         )
     if is_of_head:
         return ""  # each rank has all heads and all experts
@@ -134,7 +130,9 @@ def _kind_that_lacks(library: str, config: Mapping[str, Any]) -> str:
     wrapped = _wrapped(config)
     if wrapped == kind or not offers(library).get(wrapped, Offer()).single:
         return repr(kind)
-    return f"{kind!r}, in which a {wrapped} lies; save that one by itself, with its own config.json"
+    return (
+        f"{kind!r}, which wraps a {wrapped}; save the {wrapped} by itself, with its own config.json"
+    )
 
 
 def _wrapped(config: Mapping[str, Any]) -> str:
@@ -149,11 +147,11 @@ def _unlike_a_decoder(config: Mapping[str, Any], architecture: str) -> str:
     """
     if not config.get("is_decoder") and is_told_to_decode(_folder("hf"), architecture):
         return (
-            f"{architecture} looks at the tokens that follow as well where config.json does not say"
-            " is_decoder: true; add it to a model that was trained so"
+            f"{architecture} also attends to later tokens unless config.json says is_decoder: true;"
+            " add it if the model was trained as a decoder"
         )
     why = stateful(_folder("hf"), architecture)
-    return f"{why}; the hf engines go on from a KV cache" if why else ""
+    return f"{why}; the hf engines continue from a KV cache" if why else ""
 
 
 def is_without_gpu() -> bool:
@@ -185,30 +183,33 @@ def uneven(
     if sharding == "single":
         return ""
     if library == "mlx" and ranks < 2:
-        return "MLX's ring has two ranks at least; take mlx-single"
+        return "MLX's ring needs at least two ranks; use mlx-single"
     if sharding == "pipeline":
         layers = number_of(text, *LAYERS)
         if 0 < layers < ranks:
-            return f"{layers} layers cannot be split over {ranks} ranks; take fewer ranks"
+            return f"{layers} layers cannot be split over {ranks} ranks; use fewer ranks"
         return ""  # also where they are called otherwise: the rank, which has the model, will say
     heads = number_of(text, "num_key_value_heads", *HEADS)
     if by_heads and heads % ranks:
         return (
-            f"{heads} KV heads cannot be split over {ranks} ranks; take a number that divides them,"
+            f"{heads} KV heads cannot be split over {ranks} ranks; use a number that divides them,"
             " or a pipeline"
         )
     # transformers gives the last rank what is left.
     for name in ("intermediate_size", "moe_intermediate_size") if library == "mlx" else ():
         if (width := text.get(name) or 0) % ranks:
-            return f"{name} {width} cannot be split over {ranks} ranks by mlx-lm; take fewer ranks"
+            return f"{name} {width} cannot be split over {ranks} ranks by mlx-lm; use fewer ranks"
     if library == "hf" and number_of(text, *EXPERTS):
         inner = number_of(text, "moe_intermediate_size", "intermediate_size")
         share = -(-inner // ranks)
         parts = (share, inner - share * (ranks - 1))
         if any(part * (4 if dtype == "float32" else 2) % ALIGNED for part in parts):
-            why = f"transformers multiplies experts in rows of {ALIGNED} bytes or multiples of it"
+            why = (
+                f"transformers multiplies experts in rows whose size is a multiple of {ALIGNED}"
+                " bytes"
+            )
             return (
-                f"{share} of an expert's {inner} in {dtype} on each of {ranks} ranks: {why}; take"
+                f"{share} of an expert's {inner} in {dtype} on each of {ranks} ranks: {why}; use"
                 " fewer ranks"
             )
     return ""
@@ -234,8 +235,7 @@ def offers(library: str) -> Mapping[str, Offer]:
     known = dict(_of_transformers(place) if library == "hf" else _of_mlx_lm(place))
     if not any(offer.tensor for offer in known.values()):
         raise ModelError(
-            f"{LIBRARIES[library]} {installed(library)} says nowhere what it splits, as far as is"
-            " understood"
+            f"cannot find out which models {LIBRARIES[library]} {installed(library)} can split"
         )
     return known
 
@@ -244,7 +244,7 @@ def _folder(library: str) -> Path:
     spec = importlib.util.find_spec(PACKAGES[library])
     places = list(spec.submodule_search_locations or ()) if spec is not None else []
     if not places:
-        raise ModelError(f"{LIBRARIES[library]} has no files here: install it again")
+        raise ModelError(f"{LIBRARIES[library]} has no files on this machine; install it again")
     return Path(places[0])
 
 
@@ -396,7 +396,7 @@ def stateful(folder: Path, architecture: str) -> str:
     forward = _method(_classes(folder, architecture).get(architecture), "forward")
     if forward is None or CACHE in _parameters(forward):
         return ""
-    return f"{architecture} takes no {CACHE}: it keeps another state than a KV cache"
+    return f"{architecture} does not accept {CACHE}, because its state is not a KV cache"
 
 
 def is_told_to_decode(folder: Path, architecture: str) -> bool:
@@ -429,15 +429,18 @@ def unsplittable(folder: Path, architecture: str) -> str:
             before = False
         elif "norm" in kind.lower():
             if before != ("embed" in name):
-                return f"{holder.name} makes {name} {'before' if before else 'behind'} its layers"
+                return f"{holder.name} makes {name} {'before' if before else 'after'} its layers"
         elif kind == "Linear":
-            return f"{holder.name} has {name}, a matrix beside its layers"
+            return f"{holder.name} has {name}, a matrix outside its layers"
         elif kind in classes and _is_embedding(classes[kind]):
             forward = _method(classes[kind], "forward")
             if forward is not None and len(_parameters(forward)) > 1:
-                return f"{holder.name} has {name} ({kind}), which takes more than the positions"
+                return f"{holder.name} has {name} ({kind}), which needs more than the positions"
         elif kind in classes and any(inner in NUMBERS for _, inner in _made(classes[kind])):
-            return f"{holder.name} has {name} ({kind}), with numbers of its own beside its layers"
+            return (
+                f"{holder.name} has {name} ({kind}), which has parameters of its own outside its"
+                " layers"
+            )
     return ""
 
 

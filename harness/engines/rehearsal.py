@@ -55,7 +55,7 @@ def refusal(engine: str, folder: Path, *, ranks: int, dtype: str, chunked: bool 
     library = engine.partition("-")[0]
     why = complaint(engine, folder, ranks=ranks, dtype=dtype)
     if why:
-        return f"{why}; take another engine, or a checkpoint that {LIBRARIES[library][0]} loads"
+        return f"{why}; use another engine, or a checkpoint that {LIBRARIES[library][0]} can load"
     return in_chunks(folder, dtype=dtype) if chunked and library == "hf" else ""
 
 
@@ -187,7 +187,7 @@ def _sentence(engine: str, what: str, complaint: Complaint) -> str:
     called = f"{library} {_release(library)}"
     if what == IN_CHUNKS:
         return (
-            f"{called} reads a prompt of this model otherwise in chunks, tried without its numbers:"
+            f"{called} gives this model a different prompt in chunks, tried without its numbers:"
             f" {complaint.why}"
         )
     who = f"{engine} refuses" if complaint.is_ours else f"{called} fails on"

@@ -120,11 +120,11 @@ class CallStrike:
     def _stale(self, call: StruckCall) -> Any:
         def earlier(now: list[Any]) -> list[Any]:
             if not self._earlier:
-                raise Unfit("there is no such earlier call whose payload could be sent again")
+                raise Unfit("there is no such earlier call, so no payload can be sent again")
             if [(one.shape, one.dtype) for one in now] != [
                 (one.shape, one.dtype) for one in self._earlier
             ]:
-                raise Unfit("the call before it had another shape or type")
+                raise Unfit("the call before it had a different shape or type")
             return self._earlier
 
         return self._give(call, earlier)
@@ -148,7 +148,7 @@ class CallStrike:
         """Make a call with another payload, and tell what both are."""
         now = [call.copy(array) for array in call.payload()]
         if not now:
-            raise Unfit("the rank gives nothing in it")
+            raise Unfit("the rank sends nothing in it")
         changed = change(now)
         before, after = (
             hashlib.sha256(call.bytes_of(arrays)).hexdigest() for arrays in (now, changed)
@@ -162,7 +162,7 @@ class CallStrike:
         def shorter(array: Any) -> Any:
             flat = array.reshape(-1)
             if flat.shape[0] < 2:
-                raise Unfit("its array has less than two elements")
+                raise Unfit("its array has fewer than two elements")
             return flat[:-1]
 
         return self._state(call, shorter)
@@ -179,7 +179,7 @@ class CallStrike:
     def _state(self, call: StruckCall, change: seam.Change) -> Any:
         """Make a call with other arrays, and tell how they differ."""
         if not call.payload():
-            raise Unfit("the rank gives nothing in it")
+            raise Unfit("the rank sends nothing in it")
         stated: dict[str, Any] = {}
 
         def noted(array: Any) -> Any:

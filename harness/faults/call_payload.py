@@ -90,8 +90,8 @@ class OtherDtypeFault(StatingFault):
     """A call of the rank is made with the same bits as another type."""
 
     does: ClassVar = (
-        "makes one of the rank's calls with its arrays as another type of the same size, with the"
-        " same bits"
+        "makes one of the rank's calls with its arrays reinterpreted as another type of the same"
+        " size (same bits)"
     )
     over_machines: ClassVar = True
     example: ClassVar = (

@@ -81,8 +81,8 @@ class CutOffFault(FaultAtEvent):
                 yield draft.problem(("faults", index, "kind"), message)
             if fault.for_ <= NOTICED:
                 message = (
-                    f"is not longer than it takes to miss a machine ({NOTICED:g} s), so nothing"
-                    " would have to notice"
+                    f"is not longer than it takes to notice a lost machine ({NOTICED:g} s), so"
+                    " nothing would have to notice it"
                 )
                 yield draft.problem(("faults", index, "for"), message)
 

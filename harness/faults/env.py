@@ -62,7 +62,7 @@ class EnvFault(Fault):
         struck = proof.noted(history, proof.STRUCK, fault=self.id, rank=rank)
         said = history.said(rank, SEEN)
         if struck is None or not said:
-            return proof.missed(history, rank=rank, what="it did not report what it sees")
+            return proof.missed(history, rank=rank, what="it did not report the value that it sees")
         # The harness may hear of the rank's start after the rank has spoken.
         first, second = sorted((struck.line, said[0].line))
         lines = (first, second)

@@ -115,8 +115,8 @@ class Fault(Model):
     service: Name | None = Field(
         None,
         description=(
-            "A service whose processes are affected instead of ranks; ranks are then the numbers"
-            " of its processes, and the event in at is one of any rank."
+            "A service whose processes are affected instead of ranks; ranks are then the numbers of"
+            " its processes, and the event in at may come from any rank."
         ),
     )
     if TYPE_CHECKING:

@@ -36,7 +36,7 @@ class LimitFault(ConditionFault):
         return (
             ""
             if sys.platform.startswith("linux")
-            else "this system does not let a process change the limits of another one"
+            else "this system does not let a process change the limits of another process"
         )
 
     @property
@@ -109,7 +109,7 @@ class FileSizeFault(LimitFault):
 
     kind: Literal["file-size"]
     to: Size = Field(
-        description="The largest size of a file, with a unit: 64KiB. What is larger stays as it is."
+        description="The largest size of a file, with a unit: 64KiB. A larger file stays as it is."
     )
 
     @property
@@ -167,7 +167,7 @@ class MemoryFault(LimitFault):
     resource: ClassVar = "memory"
 
     kind: Literal["memory"]
-    more: Size = Field(description="How much it can still take, with a unit, at least 1MiB.")
+    more: Size = Field(description="How much more memory it may use, with a unit, at least 1MiB.")
 
     @staticmethod
     def refusal() -> str:

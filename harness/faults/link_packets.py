@@ -46,7 +46,7 @@ class LatencyFault(LinkFault):
 class BandwidthFault(LinkFault):
     """The links of the rank's host carry so many bytes in a second."""
 
-    does: ClassVar = "limits each link of the rank's host to `per_second` bytes a second"
+    does: ClassVar = "limits each link of the rank's host to `per_second` bytes per second"
     example: ClassVar = (
         "{id: narrow, kind: bandwidth, ranks: [1], at: decode.begin, per_second: 1MiB}"
     )
@@ -126,8 +126,8 @@ class ReorderFault(LinkFault):
     """Packets on the links of the rank's host come out of order."""
 
     does: ClassVar = (
-        "holds back `share` of the packets on the links of the rank's host by `by`, so that"
-        " others come first"
+        "holds back `share` of the packets on the links of the rank's host by `by`, so that others"
+        " overtake them"
     )
     example: ClassVar = (
         "{id: out-of-order, kind: reorder, ranks: [1], at: decode.begin, share: 20%, by: 5ms}"
@@ -138,8 +138,8 @@ class ReorderFault(LinkFault):
     kind: Literal["reorder"]
     share: Percent = Field(
         description=(
-            "The share of packets, in percent: 20%. The first one with new payload always is,"
-            " until another packet came first."
+            "The share of packets, in percent: 20%. The first packet with new payload is always"
+            " held back until another packet has overtaken it."
         )
     )
     by: Delay = Field(

@@ -149,7 +149,9 @@ class PerturbFault(Change, FaultAtEvent):
         lines = (*landed.lines, seen.line)
         values = seen.event.values
         if values.get("of") != self.what or "why" in values:
-            return not_proved(f"{self.what}: {values.get('why', 'another was changed')}", lines)
+            return not_proved(
+                f"{self.what}: {values.get('why', 'a different one was changed')}", lines
+            )
         shown = f"{self.what}{_index(values.get('position'))} was {_short(values.get('before'))}"
         shown = f"{shown}, made {_short(values.get('after'))} ({self.size})"
         evidence = (

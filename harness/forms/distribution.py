@@ -119,9 +119,9 @@ def unpack_wheel(wheel: bytes, *, most: int) -> dict[str, bytes]:
     ) as error:
         raise WheelError(f"it cannot be read: {error}") from None
     if held > most:
-        raise WheelError("it holds more than evidence may")
+        raise WheelError("it is larger than evidence may be")
     if len(files) < len(listed):
-        raise WheelError("it holds a file of one name twice")
+        raise WheelError("it contains two files with the same name")
     return files
 
 
@@ -133,7 +133,7 @@ def evident_wheel(wheel: bytes) -> dict[str, bytes]:
     """
     files = unpack_wheel(wheel, most=len(wheel))
     if pack_wheel(files) != wheel:
-        raise WheelError("it is not packed as a run packs it")
+        raise WheelError("it was not packed the way a run packs it")
     return files
 
 
@@ -145,7 +145,7 @@ def wheel_identity(files: Mapping[str, bytes]) -> tuple[str, str]:
     """
     about = {path.partition("/")[0] for path in files if path.partition("/")[0].endswith(ABOUT)}
     if len(about) != 1:
-        raise WheelError("it does not tell its name and version")
+        raise WheelError("its name and version cannot be determined")
     name, _, version = next(iter(about)).removesuffix(ABOUT).rpartition("-")
     return normal(name), version
 

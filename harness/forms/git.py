@@ -140,7 +140,7 @@ def complaint(stderr: bytes) -> str:
         return why
     lines = stderr.decode(errors="replace").strip().splitlines()
     if not lines:
-        return "git does not say why"
+        return "git gave no reason"
     return printable(lines[-1].removeprefix("fatal: "), limit=300)
 
 

@@ -161,9 +161,8 @@ def _notes(basis: GateBasis, runs: Runs, others: Mapping[str, int]) -> list[str]
     notes = []
     if basis.trusted == basis.commit:
         notes.append(
-            f"The commit under test is {basis.ref} itself, so its own policy decided, and whoever"
-            " may push there can change it. For two steps, use the last release: --trusted-ref"
-            " refs/tags/…"
+            f"The commit under test is {basis.ref} itself, so its own policy decided, and a push"
+            " there can change it. For two steps, use the last release: --trusted-ref refs/tags/…"
         )
     if others:
         reports = plural(sum(others.values()), "report")
@@ -171,7 +170,7 @@ def _notes(basis: GateBasis, runs: Runs, others: Mapping[str, int]) -> list[str]
         notes.append(f"Not counted: {reports} of {commits}.")
     if runs.unfinished:
         notes.append(
-            f"Not counted: {plural(runs.unfinished, 'unfinished run')}, which nobody signed."
+            f"Not counted: {plural(runs.unfinished, 'unfinished run')}, which are unsigned."
         )
     return notes
 

@@ -36,7 +36,7 @@ def differs(
     """
     differences = []
     if record.scenario.sha256 != known.sha256:
-        differences.append(f"{known.path} has another sha256")
+        differences.append(f"{known.path} has a different sha256")
     differences += [f"set on the command line: {given}" for given in record.run.overrides]
     if record.run.source.scenario != (known.folder or None):
         differences.append(
@@ -81,13 +81,13 @@ def _control(record: Record, basis: GateBasis) -> list[str]:
         return []
     name = f"{record.scenario.the(other)}'s revision {revision.rev}"
     if revision.repo is not None:
-        return [f"{name} of {revision.repo} may be any commit; give its whole id in the scenario"]
+        return [f"{name} of {revision.repo} may be any commit; give its full id in the scenario"]
     if basis.contains(revision.commit):
         return []
     return [
         (
-            f"{name} was {revision.commit[:12]}, which is not in the history of {basis.ref}; give"
-            " a whole commit id"
+            f"{name} was {revision.commit[:12]}, which is not in the history of {basis.ref}; give a"
+            " full commit id"
         )
     ]
 
@@ -104,7 +104,7 @@ def _environments(
             if facts.commit not in (facts.rev, basis.commit):
                 differences.append(
                     f"the {name}'s {package} from {facts.rev} of {facts.repo} may be any commit;"
-                    " give its whole id in the scenario"
+                    " give its full id in the scenario"
                 )
         if environment.requirements is None:
             continue

@@ -63,7 +63,7 @@ class Objects:
         if self.is_shallow:
             raise NoTrustedRef(
                 f"this is a shallow clone, in which {printable(ref)} may be anything; fetch the"
-                " whole history first (git fetch --unshallow origin; in GitHub Actions,"
+                " full history first (git fetch --unshallow origin; in GitHub Actions,"
                 " fetch-depth: 0)"
             )
         full = ref if ref.startswith("refs/") or OBJECT.fullmatch(ref) else f"refs/remotes/{ref}"
@@ -92,7 +92,7 @@ class Objects:
         if commit is None:
             raise NoCommit(
                 f"{printable(name)} is not a commit of this clone, or is ambiguous; fetch it, or"
-                " give the whole id"
+                " give the full id"
             )
         return commit
 

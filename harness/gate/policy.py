@@ -206,7 +206,7 @@ class Policy(Model):
         if not any(getattr(self.signers.roles, role) for role in self.signatures.roles):
             wanted = " or ".join(self.signatures.roles)
             raise complaint(
-                f"requires a signature by {wanted}, but signers.roles has nobody in that role",
+                f"requires a signature by {wanted}, but signers.roles has no one in that role",
                 at="signatures",
             )
         return self

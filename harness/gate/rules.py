@@ -63,13 +63,13 @@ def _tree(basis: GateBasis, _required: Required, report: Report) -> Ruling:
             "REFUSED",
             (
                 "it is unknown whether the tree was changed:"
-                f" {source.why_unknown or 'git did not say'}"
+                f" {source.why_unknown or 'git did not report it'}"
             ),
         )
     if source.dirty:
         return (
             "REFUSED",
-            "the tree was changed since the commit, so what ran is not what is released",
+            "the tree has changed since the commit, so the code that ran is not what is released",
         )
     if report.foreign:
         return (

@@ -155,7 +155,7 @@ class AccessLog:
                 )
             except OSError as error:
                 raise LogLost(
-                    f"access log {path}: cannot be opened: {error.strerror}; name another file"
+                    f"access log {path}: cannot be opened: {error.strerror}; give another file"
                 ) from error
 
     def write(self, access: Access) -> None:
@@ -171,7 +171,7 @@ class AccessLog:
             except OSError as error:
                 raise self._lost(error.strerror or str(error)) from error
             if written != len(data):
-                raise self._lost("no space left for a whole line")
+                raise self._lost("no space left for a complete line")
         self.counted.update((kind_of(access), "total"))
         if self._keep:
             self.kept.append(access)

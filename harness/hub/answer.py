@@ -71,7 +71,7 @@ def read_range(text: str | None, size: int) -> tuple[int, int] | None:
     allows: no Content-Range can name bytes of nothing.
 
     Raises:
-        ValueError: the range begins after the end (416).
+        ValueError: the range begins after the end of the file (416).
     """
     match = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", (text or "").replace(" ", ""))
     if match is None or not (match[1] or match[2]):
@@ -84,7 +84,7 @@ def read_range(text: str | None, size: int) -> tuple[int, int] | None:
     first = int(match[1])
     end = min(size, int(match[2]) + 1) if match[2] else size
     if first >= size:
-        raise ValueError("the range begins after the end")
+        raise ValueError("the range begins after the end of the file")
     if match[2] and int(match[2]) < first:
         return None
     return first, end

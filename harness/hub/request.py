@@ -91,7 +91,7 @@ def parse_head(data: bytes) -> HubRequest:
         headers.setdefault(name.lower(), value.strip())
     if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
         raise BadRequest(
-            413, "a request with a body; the hub only reads", method=method, address=address
+            413, "the request has a body, but the hub is read-only", method=method, address=address
         )
     if method not in {"GET", "HEAD"}:
         raise BadRequest(405, "the hub answers GET and HEAD only", method=method, address=address)

@@ -75,10 +75,12 @@ class RateLimit(Model):
 
     kind: Literal["rate-limit"]
     headers: Literal["ratelimit", "retry-after", "both", "none"] = Field(
-        "both", description="The headers that say when to come again."
+        "both", description="The headers that say when to try again."
     )
     reset: Duration = Field(
-        1.0, description="When they say so, with a unit.", json_schema_extra={"default": "1s"}
+        1.0,
+        description="The time after which they say to try again, with a unit.",
+        json_schema_extra={"default": "1s"},
     )
 
 
@@ -152,7 +154,7 @@ class WrongEtag(Model):
 
     kind: Literal["wrong-etag"]
     etag: Annotated[str, Field(max_length=400, pattern=r"^[\x21\x23-\x7e]*$")] | None = Field(
-        None, description="The ETag instead; a made-up one where nothing is said."
+        None, description="The ETag to send instead (default: a made-up one)."
     )
 
 
@@ -164,7 +166,7 @@ class WrongBytes(Model):
     kind: Literal["wrong-bytes"]
     text: Annotated[str, Field(max_length=100_000)] | None = Field(
         None,
-        description="The content instead; one byte of the file is changed where nothing is said.",
+        description="The content to send instead (default: the file with one byte changed).",
     )
 
 
@@ -197,7 +199,7 @@ class When(Model):
     """
 
     times: Count | None = Field(
-        None, description="Only the first so many that the other conditions let through."
+        None, description="Only this many of the first requests that meet the other conditions."
     )
     requests: Annotated[tuple[Count, Count], Strict(False), AfterValidator(_window)] | None = Field(
         None, description="Only these matching requests, [first, last], counted from 1."
@@ -209,7 +211,8 @@ class When(Model):
         )
     )
     quota: Annotated[int, Field(ge=0, le=1_000_000_000)] | None = Field(
-        None, description="Only requests beyond so many in one window, as a rate limit counts."
+        None,
+        description="Only requests beyond this number in one window, as a rate limit counts them.",
     )
     window: Duration | None = Field(None, description="The window of the quota, with a unit.")
     probability: Annotated[float, Field(ge=0, le=1, strict=False)] | None = Field(

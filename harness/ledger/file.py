@@ -156,15 +156,15 @@ def unpack(data: bytes, at: int, *, size: int) -> CallPart | None:
         or not (whom < size or whom == EVERYONE)
         or kind > WHOLE
     ):
-        raise NotALedger(f"its digest {number} cannot be")
+        raise NotALedger(f"its digest {number} has impossible values")
     sketch = None
     if kind:
         (total,) = FORM_OF_SKETCH[kind].unpack(bits)
         if not (math.isfinite(total) and math.isfinite(magnitude) and magnitude >= 0):
-            raise NotALedger(f"the sketch of its digest {number} cannot be")
+            raise NotALedger(f"the sketch of its digest {number} has impossible values")
         sketch = Sketch(total=total, size=magnitude)
     elif magnitude or any(bits):
-        raise NotALedger(f"its digest {number} cannot be")
+        raise NotALedger(f"its digest {number} has impossible values")
     return CallPart(
         number=number,
         call=call,
@@ -244,7 +244,7 @@ def parse(data: bytes) -> Ledger:
         NotALedger: it is not one.
     """
     if len(data) < HEADER.size or data[: len(MAGIC)] != MAGIC:
-        raise NotALedger("it does not begin as one")
+        raise NotALedger("it does not begin with the header of a ledger")
     (
         _,
         step,
@@ -271,13 +271,13 @@ def parse(data: bytes) -> Ledger:
     ):
         raise NotALedger("its header contradicts itself")
     if not 0 < room <= SLOTS or texts_size > TEXTS_LIMIT or used > texts_size:
-        raise NotALedger("it states more than a ledger holds")
+        raise NotALedger("its header states sizes beyond the limits of a ledger")
     if not records_at <= parts_at <= len(data) or parts_room not in (0, DIGESTS) or in_c > 1:
         raise NotALedger("its header contradicts itself")
     records, rest = divmod(parts_at - records_at, step)
     parts, rest_of_parts = divmod(len(data) - parts_at, PART.size)
     if rest or rest_of_parts or not 0 <= records <= room or parts > parts_room:
-        raise NotALedger(f"it has {len(data)} bytes, which its header does not allow")
+        raise NotALedger(f"its size of {len(data)} bytes contradicts its header")
     texts = _texts(data[texts_at : texts_at + used])
     groups: dict[int, CallGroup] = {}
     calls: dict[int, Call] = {}
@@ -287,12 +287,12 @@ def parse(data: bytes) -> Ledger:
                 RECORD.unpack_from(data, at), texts=texts, groups=groups, rank=rank, size=size
             )
             if calls.setdefault(call.number, call) is not call:
-                raise NotALedger(f"two records are of call {call.number}")
+                raise NotALedger(f"it contains two records of call {call.number}")
     made = max(calls, default=0)
     try:
         mark = world.rstrip(b"\0").decode("ascii")
     except UnicodeDecodeError:
-        raise NotALedger("the mark of its world is not one") from None
+        raise NotALedger("the mark of its world is not ASCII text") from None
     return Ledger(
         rank=rank,
         size=size,
@@ -323,7 +323,7 @@ def _parts(data: bytes, begin: int, *, size: int, made: int) -> tuple[CallPart, 
             and part.call <= made
             and parts.setdefault(part.number, part) is not part
         ):
-            raise NotALedger(f"two digests are number {part.number}")
+            raise NotALedger(f"it contains two digests with the number {part.number}")
     last = max(parts, default=0)
     return tuple(parts[number] for number in sorted(parts) if number > last - DIGESTS)
 
@@ -426,7 +426,7 @@ def _texts(data: bytes) -> list[str]:
         piece = data[at + 2 : at + 2 + length]
         at += 2 + length
         if at > len(data) or not 0 < length <= TEXT_LIMIT or not TEXT.fullmatch(piece):
-            raise NotALedger(f"its text {len(texts)} is not one, or cut off")
+            raise NotALedger(f"its text {len(texts)} is malformed or cut off")
         texts.append(piece.decode("ascii"))
     if len(texts) > TEXTS_MOST + 1:
         raise NotALedger(f"it has {len(texts)} texts")
@@ -435,7 +435,7 @@ def _texts(data: bytes) -> list[str]:
 
 def _text(texts: Sequence[str], number: int) -> str:
     if number >= len(texts):
-        raise NotALedger(f"it names text {number}, and has {len(texts) - 1}")
+        raise NotALedger(f"it refers to text {number}, but has only {len(texts) - 1}")
     return texts[number]
 
 
@@ -451,13 +451,13 @@ def _call(
     begin, end, elements, index, peer, tag, *words, thread, state, number = record
     operation, group_text, site, dtype, shape, reduction = (_text(texts, word) for word in words)
     if operation not in OPERATIONS or state >= len(STATES) or index == 0 or not -1 <= peer < size:
-        raise NotALedger(f"its call {number} cannot be")
+        raise NotALedger(f"its call {number} has impossible values")
     if (group := groups.get(words[1])) is None:
         group = groups[words[1]] = CallGroup.of(group_text, size=size)
     if rank not in group.ranks or not (peer == -1 or peer in group.ranks):
         raise NotALedger(f"its call {number} is in a group that the rank or its peer is not in")
     if (peer == -1 and operation == SEND) or (end and end < begin):
-        raise NotALedger(f"its call {number} cannot be")
+        raise NotALedger(f"its call {number} has impossible values")
     shares = NONE
     if operation in COLLECTIVES:
         try:
@@ -465,7 +465,7 @@ def _call(
                 tag, lambda at: _text(texts, at), operation=operation, members=len(group.ranks)
             )
         except NotShares as error:
-            raise NotALedger(f"its call {number} cannot be: {error}") from None
+            raise NotALedger(f"its call {number} has impossible values: {error}") from None
         tag = 0
     return Call(
         number=number,

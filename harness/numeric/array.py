@@ -100,22 +100,21 @@ def header(file: BinaryIO, *, name: str) -> ArrayHeader:
         whole = False
         descr = None
     if not whole or set(found) != {"descr", "fortran_order", "shape"} or len(sizes) > 32:
-        raise NotAnArray("its header is not that of NumPy's format")
+        raise NotAnArray("its header is not in NumPy's format")
     match = re.fullmatch(r"[<>|=]([a-z][0-9])", descr) if isinstance(descr, str) else None
     dtype = DTYPES.get(match[1]) if match else None
     if dtype is None:
         raise NotAnArray(
-            f"its dtype is {str(descr)[:40]}: an array of numbers is asked, "
-            + ", ".join(DTYPES.values())
+            f"its dtype is {str(descr)[:40]}, but it must be one of " + ", ".join(DTYPES.values())
         )
     if name.endswith(BFLOAT16_SUFFIX):
         if dtype != "uint16":
             raise NotAnArray(
-                f"its name says bfloat16, which lies in a file as uint16, and its dtype is {dtype}"
+                f"its name says bfloat16, which is stored as uint16, but its dtype is {dtype}"
             )
         dtype = "bfloat16"
     if math.prod(max(1, one) for one in sizes) * int(descr[2:]) > SIZE_LIMIT:
-        raise NotAnArray("its header says a shape that is larger than any array")
+        raise NotAnArray("its header states a shape that is too large for an array")
     begin = 8 + width + length
     size = begin + math.prod(sizes) * int(descr[2:])
     return ArrayHeader(
@@ -175,11 +174,11 @@ def tensors(content: bytes | mmap.mmap) -> dict[str, StoredTensor]:
         place = _whole(said.get("data_offsets"))
         if width is None or shape is None or place is None or len(place) != 2:
             raise NotSafetensors(
-                f"what its header says of {name} is not dtype, shape and data_offsets"
+                f"its header does not give a valid dtype, shape and data_offsets for {name}"
             )
         if place[1] - place[0] != math.prod(shape) * width or not place[0] <= place[1] <= room:
             raise NotSafetensors(
-                f"{name} has another size than its shape asks, or lies outside of the file"
+                f"the size of {name} does not match its shape, or part of it is outside the file"
             )
         found[name] = StoredTensor(width, tuple(shape), 8 + length + place[0])
     return found

@@ -43,7 +43,7 @@ class ArrayFile(NamedTuple):
 
         head = header(io.BytesIO(self.content[: HEADER_LIMIT + 16]), name=self.name)
         if len(self.content) != head.bytes:
-            raise NotAnArray(f"it has {len(self.content)} bytes, and its header says {head.bytes}")
+            raise NotAnArray(f"it has {len(self.content)} bytes, but its header says {head.bytes}")
         flat = np.frombuffer(self.content, head.descr, offset=head.begin)
         return head, flat.reshape(head.shape, order="F" if head.fortran else "C")
 

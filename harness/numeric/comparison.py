@@ -236,21 +236,21 @@ class Comparison(Told):
         if self.elements != math.prod(self.shape):
             return f"{self.elements} elements were compared of an array of {math.prod(self.shape)}"
         if not self.unbounded <= self.beyond <= self.differing <= self.elements:
-            return "more elements lie beyond the tolerance than differ"
+            return "more elements are beyond the tolerance than differ"
         if self.unbounded > sum(self.nonfinite):
             return "more pairs are not finite than numbers are"
         if (self.worst is None) != (self.differing == 0):
-            return "the worst pair is missing, or there is one where nothing differs"
+            return "the worst pair is missing, or is given although nothing differs"
         if self.worst is None:
             return ""
         index = self.worst.index
         if len(index) != len(self.shape) or any(
             one >= size for one, size in zip(index, self.shape, strict=True)
         ):
-            return "the worst pair lies outside of the array"
+            return "the worst pair is outside the array"
         dtype = coarser(self.dtype, self.expected_dtype)
         if tolerance.allows(*self.worst.pair, dtype=dtype) != (self.beyond == 0):
-            return "the worst pair does not say the same as the count beyond the tolerance"
+            return "the worst pair contradicts the count of elements beyond the tolerance"
         return ""
 
     def complaint(
@@ -268,12 +268,12 @@ class Comparison(Told):
             return f"the comparison contradicts itself: {contradiction}"
         if not self.elements and not empty:
             return (
-                "it is empty, and to agree on nothing is not agreement (empty: allowed lets it be)"
+                "it is empty, and agreeing on nothing is not agreement (empty: allowed permits it)"
             )
         if self.elements and min(self.nonfinite) == self.elements and not self.beyond and not empty:
             return (
-                "no element is finite, and to agree on nothing is not agreement (empty: allowed"
-                " lets it be)"
+                "no element is finite, and agreeing on nothing is not agreement (empty: allowed"
+                " permits it)"
             )
         return self.description(tolerance) if self.beyond else ""
 
@@ -414,13 +414,13 @@ def _shape_of(value: JSON, word: str) -> list[int]:
     while layer and isinstance(layer[0], list):
         lengths = {len(one) if isinstance(one, list) else -1 for one in layer}
         if len(lengths) != 1:
-            raise TypeError(f"{word} is not an array: its lists are not of one length")
+            raise TypeError(f"{word} is not an array: its lists differ in length")
         shape.append(lengths.pop())
         layer = [below for one in layer for below in one]
     for one in layer:
         if isinstance(one, bool) or not isinstance(one, int | float):
             raise TypeError(
-                f"{word} is not a number or a list of numbers: it holds {_kind_of(one)}"
+                f"{word} is not a number or a list of numbers: it contains {_kind_of(one)}"
             )
     return shape
 

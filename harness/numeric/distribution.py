@@ -88,7 +88,7 @@ class Distances(Told):
         if self.shape != self.expected_shape:
             return "shapes differ, and yet positions were compared" if self.positions else ""
         if not self.shape or self.positions != math.prod(self.shape[:-1]):
-            return f"{self.positions} positions were compared of an array of another shape"
+            return f"{self.positions} positions were compared, but the array has another shape"
         if self.undefined > self.positions or self.overlap > k or self.place > self.shape[-1]:
             return "more is counted than there is"
         if self.positions > self.undefined and None in (self.kl_at, self.overlap_at, self.place_at):
@@ -113,7 +113,7 @@ def compare(found: ArrayFile, expected: ArrayFile, *, k: int) -> Distances:
     right = numbers(expected)
     shapes = list(left.shape), list(right.shape)
     if not left.shape or not right.shape:
-        raise NotAnArray("logits have an axis for the vocabulary, and it is a single number")
+        raise NotAnArray("logits must have an axis for the vocabulary, but this is a single number")
     if left.shape != right.shape or not left.shape[-1]:
         return Distances(shape=shapes[0], expected_shape=shapes[1])
     size = left.shape[-1]
@@ -191,7 +191,7 @@ def beyond(
     right = numbers(expected)
     if not left.shape or left.shape != right.shape:
         raise NotAnArray(
-            "logits have an axis for the vocabulary, and as many positions on both sides"
+            "logits must have an axis for the vocabulary, and as many positions on both sides"
         )
     size = left.shape[-1]
     if not left.size:

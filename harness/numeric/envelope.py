@@ -134,17 +134,17 @@ class Departure(Model):
         """Why these numbers cannot all be true; empty where they can."""
         if self.positions != envelope.positions:
             return (
-                f"{self.positions} positions were compared, and the envelope is of"
+                f"{self.positions} positions were compared, but the envelope has"
                 f" {envelope.positions}"
             )
         if not self.unbounded <= self.beyond <= self.differing <= self.positions or (
             self.identical and self.differing
         ):
-            return "more positions lie beyond what is allowed than differ"
+            return "more positions are beyond what is allowed than differ"
         if (self.first is None) != (self.beyond == 0) or (self.most_at is None) != (
             self.differing == 0
         ):
-            return "a position is missing, or there is one where nothing differs"
+            return "a position is missing, or is given although nothing differs"
         if self.most is not None and (self.half is None or self.half > self.most):
             return "the middle distance is larger than the largest"
         over = self.most is None or self.most > envelope.allows(slack)[1]
@@ -180,8 +180,8 @@ class Sequences(NamedTuple):
         array = numbers(self.of[prompt])
         if array.ndim != 2 or array.dtype.kind != "f":
             raise NotAnArray(
-                f"{self.of[prompt].name} has the shape {list(array.shape)}: floats with two axes"
-                " are asked"
+                f"{self.of[prompt].name} must contain floats and have two axes, but its shape is"
+                f" {list(array.shape)}"
             )
         return array
 
@@ -237,8 +237,8 @@ def envelope(
     joined = np.concatenate(worst) if worst else np.zeros(0)
     if not np.isfinite(joined).all():
         raise NotAnArray(
-            "a variant of the reference has a NaN or an infinity where the reference has none, or"
-            " it has NaN"
+            "the reference has a NaN, or one of its variants has a NaN or an infinity where the"
+            " reference has none"
         )
     total = sum(reference.rows(prompt).shape[0] for prompt in reference.of)
     return Envelope(
@@ -318,7 +318,7 @@ def demand_alike(found: Sequences, expected: Sequences, prompt: int) -> None:
     if (head.shape, head.dtype) != (other.shape, other.dtype):
         ours, theirs = (f"{one.dtype} {list(one.shape)}" for one in (head, other))
         raise OtherArray(
-            f"prompt {prompt} is {ours}, and {theirs} in the reference",
+            f"prompt {prompt} is {ours}, but {theirs} in the reference",
             lacks="shape" if head.shape != other.shape else "dtype",
         )
 

@@ -96,7 +96,7 @@ class Whole:
         }
         if not self.logits:
             raise NotAnArray(
-                "the reference kept no logits: keep prefill.logits.0, and so on for each prompt"
+                "the reference kept no logits; keep prefill.logits.0, and so on for each prompt"
             )
         if tokens is not None and UNREADABLE in tokens:
             raise NotAnArray(
@@ -104,7 +104,7 @@ class Whole:
                 " of ids"
             )
         if tokens is not None and not any(tokens.values()):
-            raise NotAnArray("the reference generated no token: emit generated with prompt and ids")
+            raise NotAnArray("the reference generated no token; emit generated with prompt and ids")
         self._variants = sorted(
             number or 0 for series, number in self._series if series == "envelope"
         )
@@ -266,8 +266,8 @@ class Whole:
             of.keys() - {prompt for variant in found.values() for prompt in variant.of}
         ):
             raise NotAnArray(
-                f"the reference kept no variant: keep envelope.0.{phase}.{what}.{lacking[0]} and so"
-                " on, the same computed in another order that is allowed"
+                f"the reference kept no variant; keep envelope.0.{phase}.{what}.{lacking[0]} and so"
+                " on: the same values computed in another allowed order"
             )
         return found
 
@@ -281,12 +281,12 @@ class Whole:
             return {prompt: numbers(file).shape[0] for prompt, file in of.items()}
         if gaps.keys() != of.keys():
             raise NotAnArray(
-                f"{phase}.router and {phase}.logits of the reference are of other prompts"
+                f"{phase}.router and {phase}.logits of the reference are not for the same prompts"
             )
         for prompt, file in gaps.items():
             if numbers(file).shape[0] != numbers(of[prompt]).shape[0]:
                 raise NotAnArray(
-                    f"{phase}.router.{prompt} has another length than {phase}.logits.{prompt}"
+                    f"{phase}.router.{prompt} and {phase}.logits.{prompt} differ in length"
                 )
         variants = [one.of for one in self._like(gaps, phase, ROUTER).values()]
         return decided(gaps, variants, margin=self.slack.margin)
@@ -523,7 +523,7 @@ def decided(
             gap = kept[prompt]
             other = _widened(found, width)
             if other.shape != gap.shape:
-                raise NotAnArray(f"{gaps[prompt].name} has another shape in a variant")
+                raise NotAnArray(f"{gaps[prompt].name} has a different shape in a variant")
             # What chooses nothing leaves nothing undecided: its gap is infinite, on both sides.
             with np.errstate(invalid="ignore"):
                 apart = np.where(other == gap, 0.0, np.abs(other - gap))
@@ -547,7 +547,8 @@ def _columns(file: ArrayFile) -> Array:
     array = numbers(file)
     if array.ndim not in (1, 2) or array.dtype.kind != "f":
         raise NotAnArray(
-            f"{file.name} has the shape {list(array.shape)}: floats with one axis or two are asked"
+            f"{file.name} must contain floats and have one or two axes, but its shape is"
+            f" {list(array.shape)}"
         )
     return (array if array.ndim == 2 else array[:, None]).astype("float64")
 

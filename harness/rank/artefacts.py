@@ -62,7 +62,7 @@ def keep(folder: Path, name: str, data: Any) -> dict[str, JSON]:
         )
     folder.mkdir(exist_ok=True)
     if any((folder / (name + suffix)).exists() for suffix in (ARRAY, BFLOAT16, BYTES)):
-        raise CannotKeep(f"{name} was kept already: give each its own name, such as {name}.1")
+        raise CannotKeep(f"{name} was already kept; give each its own name, such as {name}.1")
     partial = folder / f".{name}"
     try:
         if isinstance(data, str | os.PathLike):
@@ -104,7 +104,7 @@ def _view(data: Any, *, is_bfloat16: bool) -> memoryview:
     """Return the array's memory, on the CPU."""
     if hasattr(data, "full_tensor"):
         raise CannotKeep(
-            "it is a DTensor: keep x.to_local() or x.full_tensor(), which every rank has to call"
+            "it is a DTensor; keep x.to_local(), or x.full_tensor(), which every rank has to call"
         )
     if hasattr(data, "detach") and hasattr(data, "cpu"):  # torch has no buffer protocol of its own
         data = data.detach().cpu().resolve_conj().resolve_neg()
@@ -116,7 +116,8 @@ def _view(data: Any, *, is_bfloat16: bool) -> memoryview:
     except (TypeError, ValueError, BufferError) as error:
         what = f"{type(data).__module__}.{type(data).__qualname__}"
         raise CannotKeep(
-            f"{what} cannot be kept ({error}): give an array of numbers, bytes, or a file's path"
+            f"{what} cannot be kept ({error}); give an array of numbers, bytes, or the path of a"
+            " file"
         ) from None
 
 
@@ -126,8 +127,7 @@ def _descr(view: memoryview) -> str:
     kind = CODES.get(match[2]) if match else None
     if match is None or kind is None:
         raise CannotKeep(
-            f"an array of format {view.format!r} cannot be kept: give whole numbers, floats or"
-            " booleans"
+            f"an array of format {view.format!r} cannot be kept; give integers, floats or booleans"
         )
     order = ">" if match[1] == ">" or (match[1] in "=@" and sys.byteorder == "big") else "<"
     return "|b1" if kind == "b1" else f"{order}{kind}{view.itemsize}"

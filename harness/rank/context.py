@@ -80,11 +80,12 @@ class Coded:
         """
         if library.__name__ not in ("torch", "mlx.core"):
             raise ValueError(
-                f"coded payloads are arrays of torch or mlx.core, not of {library.__name__}"
+                f"coded payloads must be arrays of torch or mlx.core, not of {library.__name__}"
             )
         if size > coded.LARGEST_WORLD:
             raise ValueError(
-                f"coded payloads are for worlds of {coded.LARGEST_WORLD} ranks at most"
+                f"coded payloads are supported only in worlds of at most {coded.LARGEST_WORLD}"
+                " ranks"
             )
         self.rank = rank
         self.size = size
@@ -119,12 +120,12 @@ class Coded:
             or dtype not in coded.MOST
             or reduction not in coded.REDUCTIONS
         ):
-            raise ValueError(
-                f"{operation} of {dtype} ({reduction}) is not a call that is known: see"
-                " context.coded"
-            )
+            raise ValueError(f"context.coded does not support {operation} of {dtype} ({reduction})")
         if not 0 <= elements <= coded.MOST_ELEMENTS or not 0 <= other < self.size:
-            raise ValueError(f"{operation} of {elements} elements with rank {other} cannot be")
+            raise ValueError(
+                f"a coded {operation} needs 0 to {coded.MOST_ELEMENTS} elements and a rank of this"
+                f" world, not {elements} elements and rank {other}"
+            )
         self._sequence += 1
         frame = sys._getframe(1)  # noqa: SLF001 - what every tracer uses
         values = {
@@ -318,9 +319,7 @@ class Context:
             ValueError: bad or reserved name, or values that are not JSON or too long.
         """
         if name in RESERVED:
-            raise ValueError(
-                f"{name} is emitted by the harness, when it is so: choose another name"
-            )
+            raise ValueError(f"{name} is an event that only the harness emits; choose another name")
         self._emitter.emit(name, values)
 
     def keep(self, name: str, data: Any) -> None:

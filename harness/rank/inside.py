@@ -47,9 +47,7 @@ def load(path: str) -> ModuleType:
         return known
     stated = file.parent.name
     if DIGEST.fullmatch(stated) and hashlib.sha256(file.read_bytes()).hexdigest() != stated:
-        raise ImportError(
-            f"{file.name} was changed since it was copied beside the ranks: a rank wrote there"
-        )
+        raise ImportError(f"a rank changed {file.name} after it was copied for the ranks")
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None
     assert spec.loader is not None

@@ -336,7 +336,7 @@ def demand_supplies(
         if made.checkouts[name].rev != (given.rev or HEAD):
             raise RecordError(
                 f"the {arm}'s {name} was built from {made.checkouts[name].rev}, not from the"
-                " scenario's"
+                " scenario's revision"
             )
     return {
         name: _checkout(arm, by_name[name], facts, read, names)
@@ -386,15 +386,15 @@ def _checkout(
         files = evident_wheel(data)
         name, version = wheel_identity(files)
     except WheelError as error:
-        raise RecordError(f"{path} is not a wheel as runs keep them: {error}") from None
+        raise RecordError(f"{path} is not a wheel in the form that runs keep: {error}") from None
     if (name, version) != (package.name, package.version):
-        raise RecordError(f"{path} is of {name} {version}, not of {package.name} {package.version}")
+        raise RecordError(f"{path} contains {name} {version}, not {package.name} {package.version}")
     record = next((text for file, text in files.items() if file.endswith(".dist-info/RECORD")), b"")
     # What a wheel lays elsewhere than among the packages, its RECORD lists under other names once
     # installed.
     elsewhere = any(file.partition("/")[0].endswith(".data") for file in files)
     if not elsewhere and wheel_digest(record.decode("utf-8", "surrogateescape")) != package.record:
-        raise RecordError(f"{path} has other files than {package.name} that was installed")
+        raise RecordError(f"the files in {path} differ from those of the installed {package.name}")
     modules = frozenset(
         sha256(text) for file, text in files.items() if file.endswith(MODULE_SUFFIXES)
     )

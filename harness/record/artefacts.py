@@ -303,7 +303,7 @@ class Arrays(TrialReader):
         parts = [f"{self.compared} comparisons of arrays worked out again"] if self.compared else []
         if self.left:
             why = "an array is not in the evidence" if self._can else absence("numpy")
-            parts.append(f"{self.left} judged by what the events hold of them ({why})")
+            parts.append(f"{self.left} judged by what the events say about them ({why})")
         return ", ".join(parts)
 
     def _differs(

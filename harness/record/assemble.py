@@ -197,7 +197,7 @@ def _scenario(run: RunFacts, text: bytes) -> Scenario:
         return parse_scenario(text, name=SCENARIO_PATH, overrides=run.overrides)
     except ScenarioError as error:
         if unknown := unknown_kinds(text, overrides=run.overrides):
-            raise Unknown(f"this version knows no {', no '.join(unknown)}") from None
+            raise Unknown(f"this version does not know {' or '.join(unknown)}") from None
         raise RecordError(f"the scenario cannot be read again: {error}") from None
 
 
@@ -281,7 +281,7 @@ def _arms(
     expected = list(scenario.subject.arms)
     if sorted(run.arguments) != sorted(expected):
         raise RecordError(
-            f"the run has the arms {sorted(run.arguments)}, the scenario {sorted(expected)}"
+            f"the run has the arms {sorted(run.arguments)}, but the scenario has {sorted(expected)}"
         )
     summaries = {}
     for arm in expected:
@@ -293,7 +293,7 @@ def _arms(
         }
         given = subject.arms[arm]
         if canonical(given.with_) != canonical(run.arguments[arm]):
-            raise RecordError(f"the arguments of {subject.named(arm)} are not the scenario's")
+            raise RecordError(f"the arguments of {subject.named(arm)} do not match the scenario")
         revision = _revision(arm, given, run, read, names)
         summaries[arm] = ArmSummary(
             files=files, arguments=canonical(run.arguments[arm]), revision=revision
@@ -336,7 +336,7 @@ def _revision(
         or revision.patch != kept
         or (kept is not None) != (arm.patch is not None)
     ):
-        raise RecordError(f"the {name}'s revision or patch is not the scenario's")
+        raise RecordError(f"the {name}'s revision or patch does not match the scenario")
     return revision
 
 
@@ -395,9 +395,9 @@ def _demand_consistent(scenario: Scenario, run: RunFacts, names: Collection[str]
     if sorted(given.name for given in run.inputs) != sorted(
         [*scenario.inputs, *([HOME_INPUT] if home == "copy" else [])]
     ):
-        raise RecordError("the run's inputs are not the scenario's")
+        raise RecordError("the run's inputs do not match the scenario")
     if run.room.home != home:
-        raise RecordError("the home folder of the run's ranks is not the scenario's")
+        raise RecordError("the home folder of the run's ranks does not match the scenario")
     moment = run.made.replace("-", "").replace(":", "")
     if not run.id.startswith(f"{moment}-"):
         raise RecordError(

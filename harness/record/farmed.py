@@ -47,7 +47,7 @@ def demand_farmed(scenario: Scenario, run: RunFacts) -> None:
         raise RecordError("the run lists a node twice")
     if sum(node.lanes for node in nodes) != run.jobs:
         raise RecordError(
-            "the lanes of the run's nodes do not add up to its number of worlds at a time"
+            "the lanes of the run's nodes do not add up to its number of concurrent worlds"
         )
     here = digest_of(run.environment.packages)
     for node in nodes:
@@ -91,7 +91,7 @@ def demand_over_machines(scenario: Scenario, run: RunFacts) -> None:
         or scenario.hub
     ):
         raise RecordError(
-            "the run says that its ranks were on machines, and beside it what no run over"
+            "the run says that its ranks were on machines, but has something that no run over"
             " machines has"
         )
     if len({machine.called for machine in run.machines.machines}) != len(run.machines.machines):
@@ -104,7 +104,7 @@ def demand_over_machines(scenario: Scenario, run: RunFacts) -> None:
             and (lacking := unmet(needs, _Offered(cores=machine.cores, memory=machine.memory)))
             is not None
         ):
-            raise RecordError(f"machine {machine.called} had ranks, and its scenario {lacking}")
+            raise RecordError(f"machine {machine.called} had ranks, but its scenario {lacking}")
 
 
 def clock_of(about: Mapping[str, JSON]) -> int | None:

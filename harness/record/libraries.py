@@ -268,7 +268,7 @@ class Libraries(TrialReader):
             raise RecordError(f"the run states that it left out {odd[0]}, which no arm needs")
         sizes = {**left, **{digest: len(text) for digest, text in texts.items()}}
         if chosen(pairs.values(), sizes) != texts.keys():
-            raise RecordError(f"{FOLDER} does not contain the texts that there is room for")
+            raise RecordError(f"{FOLDER} does not contain exactly the texts that fit in it")
         return texts
 
     def _module(

@@ -36,7 +36,7 @@ def planned_cells(
     """
     planned = cells(scenario)
     if [cell.id for cell in planned] != [fact.id for fact in run.cells]:
-        raise RecordError("the run's cells are not the scenario's matrix")
+        raise RecordError("the run's cells do not match the scenario's matrix")
     pairs = list(zip(planned, run.cells, strict=True))
     ran = [cell for cell, fact in pairs if fact.skipped is None]
     if not ran and run.server_pids:
@@ -109,7 +109,7 @@ def _demand_possible(
             )
         return
     away = (
-        "has its ranks on machines that the run had not"
+        "needs its ranks on machines, which the run did not have"
         if lacks_machines(cell, run.machines)
         else None
     )
@@ -267,7 +267,7 @@ def _want(stated: MustFail) -> list[str]:
     """For want of what it fails, in words; nothing where something is compared."""
     words = {
         "missing": "because they do not report or keep what it compares",
-        "shape": "because what they give has another shape",
+        "shape": "because their values have another shape",
         "nonfinite": "because whatever differs is not finite",
     }
     return [words[stated.want]] if stated.want else []

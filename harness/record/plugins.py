@@ -56,13 +56,17 @@ def demand_installed(run: RunFacts) -> None:
     for facts in run.plugins:
         here = plugins.installed(facts.group, facts.name)
         if here is None:
-            raise Unknown(f"the plug-in {facts} judged it, which is not installed here")
+            raise Unknown(f"it was judged by the plug-in {facts}, which is not installed here")
         if here.version != facts.version or here.distribution != facts.distribution:
             raise Unknown(
-                f"the plug-in {facts} judged it; here is {here.distribution} {here.version}"
+                f"it was judged by the plug-in {facts}, but {here.distribution} {here.version} is"
+                " installed here"
             )
         if here.sha256 != facts.sha256:
-            raise Unknown(f"the plug-in {facts} judged it; the files of the one here differ")
+            raise Unknown(
+                f"it was judged by the plug-in {facts}, but the files of the one installed here"
+                " differ"
+            )
 
 
 def inside(run: RunFacts) -> frozenset[str]:
@@ -96,7 +100,7 @@ def demand_named(scenario: Scenario, run: RunFacts) -> None:
     named = {(facts.group, facts.name) for facts in run.plugins if facts.group != VIEWS}
     if wanted != named:
         group, name = min(wanted ^ named)
-        what = "uses and does not name" if (group, name) in wanted else "names and does not use"
+        what = "uses but does not name" if (group, name) in wanted else "names but does not use"
         raise RecordError(f"the run {what} the plug-in {name} ({group})")
     if len(run.plugins) != len({(facts.group, facts.name) for facts in run.plugins}):
         raise RecordError("the run names a plug-in twice")

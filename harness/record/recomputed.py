@@ -85,7 +85,7 @@ class Ledgers(TrialReader):
         parts = [f"the ledgers of {self.compared} trials compared again"] if self.compared else []
         if self.left:
             parts.append(
-                f"those of {self.left} judged by what the events hold of them (not all are in the"
+                f"those of {self.left} judged by what the events say about them (not all are in the"
                 " evidence)"
             )
         return ", ".join(parts)
@@ -121,7 +121,7 @@ class Accounts(TrialReader):
             if name in stated or name not in self._checks or event.rank is not None:
                 raise RecordError(
                     f"{evidence}, line {seen.line}: no check asks for this account, or it is a"
-                    " second one"
+                    " duplicate"
                 )
             stated[name] = event.values, seen.line
         for name, check in self._checks.items():
@@ -147,7 +147,8 @@ class Accounts(TrialReader):
             (again,) = note_accounts([check], history, file=self._file)
             if canonical(again) != canonical(dict(values)):
                 raise RecordError(
-                    f"{evidence}, line {line}: the artefacts give check {name} a different account"
+                    f"{evidence}, line {line}: check {name} gives a different account of these"
+                    " artefacts"
                 )
 
     def _file(self, values: Mapping[str, JSON]) -> ArrayFile:
@@ -161,5 +162,5 @@ class Accounts(TrialReader):
         """Return what was made again; empty where no check asks for an account."""
         parts = [f"{self.made} accounts of artefacts made again"] if self.made else []
         if self.left:
-            parts.append(f"{self.left} judged by what the events hold of them")
+            parts.append(f"{self.left} judged by what the events say about them")
         return ", ".join(parts)

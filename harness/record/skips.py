@@ -68,7 +68,7 @@ def contradiction(
     here = holds(skipped.code)
     for other in ran:
         if _is_meant(here, cell, other):
-            return f"cell {other.id} ran: the reason holds for {here}"
+            return f"cell {other.id} ran, although the reason also applies to {here}"
     installed = {package.name for package in run.environment.packages}
     if (
         here is Holds.BACKEND

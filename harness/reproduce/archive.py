@@ -171,7 +171,7 @@ def _unpack(stream: _Stream, target: Path) -> Index:
                 out.write(piece)
         if digest.hexdigest() != member.sha256:
             raise ArchiveError(
-                f"{member.path!r} is not what the index says: its sha256 is {digest.hexdigest()}"
+                f"{member.path!r} does not match the index: its sha256 is {digest.hexdigest()}"
             )
         stream.demand(_padding(member.size), what=f"the padding of {member.path}")
     stream.demand(END, what="its end")
@@ -198,7 +198,7 @@ def _read_index(stream: _Stream) -> Index:
     except ValueError as error:
         raise ArchiveError(f"its index: {error}") from None
     if index.encode() != data:
-        raise ArchiveError("its index is not written the one way an index is")
+        raise ArchiveError("its index is not in canonical form")
     return index
 
 
@@ -208,7 +208,7 @@ def _demand_plain(index: Index) -> None:
     """
     members = index.members
     if (total := sum(member.size for member in members)) > LARGEST_TOTAL:
-        raise ArchiveError(f"it declares {total} bytes, but at most {LARGEST_TOTAL} are unpacked")
+        raise ArchiveError(f"it declares {total} bytes, but at most {LARGEST_TOTAL} are allowed")
     try:
         # The rules for the names of evidence, and for their order.
         listed = manifest.parse(
@@ -216,9 +216,11 @@ def _demand_plain(index: Index) -> None:
         )
     except (manifest.ManifestMalformed, UnicodeEncodeError) as error:
         reason = str(error).replace(manifest.NAME, "the index")
-        raise ArchiveError(f"a name that no bundle may have: {reason}") from None
+        raise ArchiveError(
+            f"it contains a name that is not allowed in a bundle: {reason}"
+        ) from None
     if list(listed) != [member.path for member in members]:
-        raise ArchiveError("a name that no bundle may have: one with an end of line in it")
+        raise ArchiveError("it contains a name with a line break, which is not allowed in a bundle")
     files = {member.path.casefold() for member in members}
     for member in members:
         first, *rest = member.path.split("/")
@@ -264,7 +266,8 @@ class _Stream:
         """Refuse where the next bytes are others."""
         if b"".join(self.take(len(expected))) != expected:
             raise ArchiveError(
-                f"{what!r} is not written as the index says: a link, a device, another name or size"
+                f"{what!r} differs from the index: it is a link or a device, or has another name or"
+                " size"
             )
 
     def finish(self) -> None:

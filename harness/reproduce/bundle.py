@@ -191,7 +191,7 @@ def bundle(
         facts = read_model(RunFacts, content.held[f"run/{RUN_PATH}"], name=RUN_PATH)
     except (KeyError, RecordError) as error:
         raise BundleError(
-            f"{place} has no facts of a run that this version can read: {error}"
+            f"{place} contains no facts of a run that this version can read: {error}"
         ) from None
     carried = _take_inputs(facts, content, given=inputs or {}, limit=inputs_limit)
     if lock:

@@ -195,7 +195,7 @@ def _cell(left: CellVerdict, right: CellVerdict, accepted: _Accepted) -> Iterato
 def _verdict(left: CellVerdict, right: CellVerdict, rows: Sequence[Row]) -> Row:
     words = (left.verdict, right.verdict)
     word: Word = "cannot tell"
-    how = "the verdicts differ, but the trials do not show that the two runs do"
+    how = "the verdicts differ, but the trials do not show that the two runs differ"
     if "SKIPPED" in words:
         how = "a skipped cell shows nothing"
     elif left.verdict == right.verdict:

@@ -175,13 +175,9 @@ def unpacked(bundle: Path, scratch: Path) -> Path:
         with bundle.open("rb") as file:
             index = unpack(file, target)
     except ArchiveError as error:
-        raise NotTrusted(
-            f"it is not a bundle that may be unpacked: {visible(str(error), 500)}"
-        ) from None
+        raise NotTrusted(f"the bundle must not be unpacked: {visible(str(error), 500)}") from None
     if index.report != _digest(target / "run" / REPORT):
-        raise NotTrusted(
-            "it is not a bundle that may be unpacked: its report is not the one in its index"
-        )
+        raise NotTrusted("the bundle must not be unpacked: its report does not match its index")
     return target
 
 
@@ -237,7 +233,7 @@ def _read_copy(folder: Path, inputs: Path | None, verification: Verification) ->
         report = read(REPORT)
     except (OSError, RecordError, manifest.ManifestMalformed) as error:
         raise NotTrusted(
-            f"it cannot be read, trusted or not: {visible(str(error), 500)}", verification
+            f"it cannot be read, even without trusting it: {visible(str(error), 500)}", verification
         ) from None
     except Exception as error:
         if verification.ok:
@@ -246,7 +242,8 @@ def _read_copy(folder: Path, inputs: Path | None, verification: Verification) ->
         # already.
         what = f"{type(error).__name__}: {error}"
         raise NotTrusted(
-            f"a run does not write such evidence ({visible(what, 300)})", verification
+            f"its evidence is not in the form that a run writes ({visible(what, 300)})",
+            verification,
         ) from None
     signer = (
         verification.signer

@@ -97,7 +97,7 @@ def from_evidence(copy: ReportCopy) -> Rebuilt:
         untracked=None,
         origin=None,
         scenario=None,
-        why_unknown="the code was taken from the evidence of the report that is reproduced",
+        why_unknown="the code was taken from the evidence of the report that was reproduced",
     )
     return Rebuilt(
         arms=_kept(copy),
@@ -216,7 +216,7 @@ def from_elsewhere(copy: ReportCopy, folder: Path, *, results: Path | None = Non
         raise SourceError(f"--source {folder}: {error}") from None
     source = described.describe(place, results=results)
     state = {True: ", changed since", False: "", None: ", unknown whether changed"}[source.dirty]
-    taken_from = "a folder as it stood" + (
+    taken_from = "a folder as it was" + (
         f", at commit {source.commit[:12]}{state}" if source.commit else ""
     )
     return Rebuilt(
@@ -312,7 +312,7 @@ def _scenario_in(copy: ReportCopy, here: Path) -> tuple[Path, str] | None:
     if any(
         _may_be(file, copy.scenario.id) for file in sorted(folder.glob("*.yaml")) if file.is_file()
     ):
-        return folder, "the checkout, as it stood"
+        return folder, "the checkout as it was"
     return None
 
 
@@ -436,7 +436,7 @@ def _demand_inside(source: RepositoryFacts) -> None:
     """Demand that what ends up on git's command line, or as a path, is what a run writes there."""
     if source.scenario is not None and leaves(source.scenario):
         raise SourceError(
-            "the report says that its scenario was outside its repository, which no run says"
+            "the report says that its scenario was outside its repository, which no run records"
         )
     if source.commit is not None and not COMMIT.fullmatch(source.commit):
         raise SourceError("the report's commit is not a full commit id, as every run records it")

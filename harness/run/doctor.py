@@ -104,7 +104,7 @@ def _starts() -> Iterator[DoctorAnswer]:
             "start",
             "warm",
             "note",
-            f"not on {sys.platform}; every rank starts fresh, which takes some seconds more",
+            f"not on {sys.platform}; every rank starts fresh, which takes a few seconds longer",
         )
     yield DoctorAnswer("start", "fresh", "yes", "a new interpreter per rank")
 
@@ -234,10 +234,10 @@ def _ranks(costs: Mapping[str, capacity.RankCost | str]) -> Iterator[DoctorAnswe
             continue
         private, share = (f"{size / 2**20:.1f} MiB" for size in (cost.private, cost.share))
         memory = (
-            f"; {private} private, {share} with its part of shared memory" if cost.private else ""
+            f"; {private} private, {share} with its share of shared memory" if cost.private else ""
         )
         yield DoctorAnswer(
-            "a rank costs", name, "yes", f"{cost.seconds:.3f} s of the start of a world{memory}"
+            "a rank costs", name, "yes", f"{cost.seconds:.3f} s of start-up time{memory}"
         )
 
 
@@ -313,7 +313,7 @@ def _cached() -> Iterator[DoctorAnswer]:
         if kept_environments
         else "none in the cache"
     )
-    yield DoctorAnswer("environment", "of arms", "note", detail)
+    yield DoctorAnswer("environment", "for arms", "note", detail)
     for kept in kept_environments:
         detail = f"{kept.description or 'never finished'}, {kept.bytes / 2**20:.1f} MiB"
         yield DoctorAnswer("environment", kept.key[:8], "note", detail)

@@ -220,7 +220,7 @@ def write(folder: Path, answers: Answers) -> list[Path]:
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise InitError(
-                f"{folder} is not an empty folder; nothing was written, give another one"
+                f"{folder} is not an empty folder, so nothing was written; give another folder"
             )
     except OSError as error:
         raise InitError(f"{folder} cannot be read: {error.strerror}") from None

@@ -179,7 +179,7 @@ def _made(name: str, model: str) -> Path:
 def _from_hub(name: str, given: str) -> tuple[Path, str]:
     """Take a revision from the hub through huggingface_hub, cached where that library caches."""
     if lacks := missing("huggingface_hub"):
-        raise InputError(f"input {name}: {given} comes from a hub, but {lacks}")
+        raise InputError(f"input {name}: {given} is to come from a hub, but {lacks}")
     from huggingface_hub import snapshot_download
 
     model, _, revision = given.rpartition("@")

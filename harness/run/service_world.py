@@ -194,7 +194,7 @@ class ServiceWorld:
         if self._error is not None:
             raise self._error
         if self._capture is None:
-            raise RuntimeError(f"the service {self.name} could not be ended")
+            raise RuntimeError(f"the service {self.name} could not be stopped")
         return self._capture
 
     def _end(self) -> None:

@@ -112,8 +112,8 @@ class Environment(Model):
         for name, version in packages.items():
             if bare(name) in map(bare, by_name):
                 raise complaint(
-                    "is given twice; case, '-', '_', '.' and extras do not make another package;"
-                    " keep one",
+                    "is given twice, because names that differ only in case, '-', '_', '.' or"
+                    " extras are the same package; keep one",
                     at=name,
                 )
             by_name[_normal(name)] = version
@@ -396,8 +396,7 @@ def _requirement(line: str) -> PinnedRequirement:
     for given in hashes:
         if re.fullmatch(r"sha256:[0-9a-f]{64}", given) is None:
             raise ValueError(
-                "has a hash that is not sha256: and 64 lower-case hexadecimal digits; write"
-                " that one"
+                "has a hash in another form; write sha256: and 64 lower-case hexadecimal digits"
             )
     return PinnedRequirement(
         name=bare(match["name"]),

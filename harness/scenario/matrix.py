@@ -135,8 +135,8 @@ class Matrix(Model):
     processes: Distinct[Annotated[int, Field(ge=1, le=MOST_PROCESSES)]] | None = Field(
         None,
         description=(
-            f"Number of processes of the scenario's services, 1 to {MOST_PROCESSES}. Default: as"
-            " each service says."
+            f"Number of processes of the scenario's services, 1 to {MOST_PROCESSES}. Default: the"
+            " number that each service states."
         ),
     )
     exclude: Listed[Annotated[dict[str, Scalar], Field(min_length=1)]] = Field(

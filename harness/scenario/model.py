@@ -376,7 +376,7 @@ class Scenario(Model):
     )
     services: dict[Name, Service] = Field(
         default_factory=dict,
-        description="Servers that the ranks are clients of, by name; they are no ranks.",
+        description="Servers whose clients the ranks are, by name; the servers are not ranks.",
     )
     finding: StatedDefect | None = Field(
         None,

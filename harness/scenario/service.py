@@ -87,24 +87,28 @@ class Service(Model):
     )
     ready: Ready = Field(
         default_factory=Ready,
-        description="When it is ready: no rank is started before.",
+        description="When it is ready; no rank starts before that.",
     )
     keep: Literal["trial", "cell"] = Field(
         "trial",
         description=(
-            "trial: each trial starts it anew. cell: trials of one cell and arm share it, and the"
+            "trial: each trial starts it again. cell: trials of one cell and arm share it, and the"
             " bound of the failure rate is over its starts."
         ),
     )
     starts: Annotated[int, Field(ge=1, le=1000)] = Field(
-        1, description="With keep: cell, among how many starts the trials of an arm are divided."
+        1,
+        description=(
+            "With keep: cell, the number of starts among which the trials of an arm are divided."
+        ),
     )
 
     @model_validator(mode="after")
     def _starts_are_kept(self) -> Self:
         if "starts" in self.model_fields_set and self.keep == "trial":
             raise complaint(
-                "is only for keep: cell; with keep: trial each trial has one", at="starts"
+                "is only for keep: cell; with keep: trial, each trial has exactly one start",
+                at="starts",
             )
         return self
 

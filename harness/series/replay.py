@@ -62,7 +62,7 @@ class SeriesReplay(Replay, Generic[F, R]):
         if series.figure and (
             series.figure not in names or read(series.figure) != series.draw(record)
         ):
-            return f"{series.figure} is not what the record draws"
+            return f"{series.figure} is not the figure drawn from the record"
         facts = series.read(read(series.path))
         if why := refusal(series, facts):
             return why
@@ -104,7 +104,10 @@ def refusal(series: Series[F, R], facts: F) -> str:
     """
     if facts.code != code() or not (other := series.other_plan(facts)):
         return ""
-    return f"it says that this very code made it, which would have planned otherwise: {other}"
+    return (
+        "it says that this version of the code made it, but this version would have planned"
+        f" something else: {other}"
+    )
 
 
 # -- its parts -------------------------------------------------------------------------------------
@@ -148,12 +151,12 @@ def part_record(
             raise RecordError(f"{part.path}: {error}") from None
         for name, digest in listed.items():
             if sha256(read(name)) != digest:
-                raise RecordError(f"{part.path}: {name} is not what its manifest lists")
+                raise RecordError(f"{part.path}: {name} does not match its manifest")
         if why := _misnamed(index, listed, read):
             raise RecordError(f"{part.path}: {why}")
         if sha256(read(SCENARIO_PATH)) != part.scenario:
             raise RecordError(
-                f"{part.path} is a run of another scenario than the {facts.kind} plans"
+                f"{part.path} ran a different scenario from the one that the {facts.kind} planned"
             )
         try:
             scenario = parse_scenario(read(SCENARIO_PATH), name=part.name)
@@ -178,7 +181,7 @@ def _misnamed(index: Index, listed: Listed, read: Read) -> str:
     Empty where they agree.
     """
     if index.report != sha256(read(statement.REPORT)):
-        return "its index names another report than the one it holds"
+        return "its index names a report other than the one it contains"
     paths = {member.path for member in index.members if member.path.startswith("run/")}
     if odd := sorted(
         {path.removeprefix("run/") for path in paths} - {*listed, manifest.NAME, statement.REPORT}
@@ -196,7 +199,7 @@ def _contradicted(replay: RecordReplay, index: Index, read: Read) -> str:
     assert record is not None
     named = {member.name: member.digest for member in index.inputs}
     if index.rankproof != record.run.rankproof:
-        return "its index names another version of Rankproof than its run"
+        return "its index names a version of Rankproof other than its run's"
     if named != {member.name: member.digest for member in record.run.inputs}:
         return "its index names other inputs than its run"
     try:
@@ -221,7 +224,11 @@ def _not_signed(report: bytes, body: bytes, *, key: str | None) -> str:
         signer = sshsig.parse(parts.signature).key_fingerprint
     except sshsig.MalformedSignature as error:
         return f"the signature of its report cannot be read: {error}"
-    return "" if signer == key else "another key signed its report than its run names"
+    return (
+        ""
+        if signer == key
+        else "its report was signed with a key other than the one that its run names"
+    )
 
 
 def other_files(listed: Listed, expected: Listed) -> str:
@@ -247,9 +254,9 @@ def not_of(record: Record, facts: SeriesFacts) -> str:
     run = record.run
     signer = None if run.signer is None else run.signer.key
     if signer != (None if facts.signer is None else facts.signer.key):
-        return f"was made for another key than the {facts.kind}"
+        return f"was made for a key other than the {facts.kind}'s"
     if run.overrides or run.rankproof != facts.rankproof:
-        return f"was made with overrides, or by another version than the {facts.kind}"
+        return f"was made with overrides, or by a version other than the {facts.kind}'s"
     return (
         f"was made at {run.made}, before the {facts.kind} was begun"
         if run.made < facts.made
@@ -264,7 +271,7 @@ def demand_named(facts: SeriesFacts) -> None:
     """
     time = facts.made.replace("-", "").replace(":", "")
     if not facts.id.startswith(f"{time}-"):
-        when = f"the {facts.kind} {facts.id} does not bear the time it says it was made at"
+        when = f"the {facts.kind} {facts.id} does not contain the time at which it says it was made"
         raise RecordError(f"{when}, {facts.made}")
 
 

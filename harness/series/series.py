@@ -301,22 +301,22 @@ def unfinished(series: Series[F, R], path: Path) -> tuple[Path, F]:
     place = real_place(path)
     if not place.name.endswith(UNFINISHED) or place.parent.name != series.name:
         raise SeriesError(
-            f"{path} is not the folder of an unfinished {series.name}: name one that ends with"
-            f" {UNFINISHED}"
+            f"{path} is not the folder of an unfinished {series.name}; give a folder whose name"
+            f" ends with {UNFINISHED}"
         )
     try:
         facts = series.read((place / series.path).read_bytes())
     except (OSError, RecordError) as error:
         what = error.strerror if isinstance(error, OSError) else error
         raise SeriesError(
-            f"{path} cannot be gone on with: what it was going to do is not there or not whole"
-            f" ({what}); begin another"
+            f"{path} cannot be resumed, because its plan is missing or damaged ({what}); start a"
+            f" new {series.name}"
         ) from None
     if facts.rankproof != harness.__version__ or series.is_of_other_code(facts):
         raise SeriesError(
-            f"{path} was begun by other code than this: parts of two versions make no"
-            f" {series.name}. Go back to commit {facts.source.commit or '(not known)'}, or begin"
-            " another"
+            f"{path} was begun by a different version of the code, and parts of two versions cannot"
+            f" be combined. Go back to commit {facts.source.commit or '(not known)'}, or start a"
+            f" new {series.name}"
         )
     return place, facts
 
@@ -338,7 +338,7 @@ def resume(
     key = None if facts.signer is None else facts.signer.key
     if key != (None if signer is None else signer.identity()):
         raise SeriesError(
-            f"{path} was begun with {f'the key {key}' if key else 'no key'}: go on with the same"
+            f"{path} was begun with {f'the key {key}' if key else 'no key'}; resume it the same way"
         )
     with _explained():
         folder = ResultsFolder.reopen(place)

@@ -34,7 +34,7 @@ def mcnemar(only_a: int, only_b: int) -> float:
         ValueError: a negative count.
     """
     if only_a < 0 or only_b < 0:
-        raise ValueError(f"{only_a} and {only_b} pairs: counts are not negative")
+        raise ValueError(f"the counts of pairs must not be negative: {only_a} and {only_b}")
     both = only_a + only_b
     least = sum(math.comb(both, k) for k in range(min(only_a, only_b) + 1))
     return min(1.0, float(Fraction(2 * least, 2**both)))
@@ -51,7 +51,7 @@ def fisher_two_sided(failed_a: int, trials_a: int, failed_b: int, trials_b: int)
         ValueError: more failures than trials.
     """
     if not (0 <= failed_a <= trials_a and 0 <= failed_b <= trials_b):
-        raise ValueError("failures lie between 0 and the trials")
+        raise ValueError("the number of failures must be between 0 and the number of trials")
     failed = failed_a + failed_b
     ways = {
         k: math.comb(trials_a, k) * math.comb(trials_b, failed - k)
@@ -108,7 +108,7 @@ def pairs_to_tell(only_a: int, only_b: int, pairs: int) -> int | None:
         ValueError: more discordant pairs than pairs.
     """
     if not 0 <= only_a + only_b <= pairs:
-        raise ValueError(f"{only_a} + {only_b} of {pairs} pairs")
+        raise ValueError(f"{only_a} and {only_b} must add up to 0 to {pairs} pairs")
     difference = abs(only_a - only_b) / pairs if pairs else 0.0
     if difference == 0:
         return None
@@ -219,7 +219,8 @@ def _bisect(is_low: Callable[[float], bool]) -> float:
 def _demand(failures: int, trials: int, confidence: float) -> None:
     if not 0 <= failures <= trials:
         raise ValueError(
-            f"{failures} failures in {trials} trials: failures lie between 0 and the trials"
+            f"the number of failures must be between 0 and the number of trials, not {failures} in"
+            f" {trials}"
         )
     if not 0 < confidence < 1:
-        raise ValueError(f"confidence {confidence} does not lie between 0 and 1")
+        raise ValueError(f"confidence must be between 0 and 1, not {confidence}")

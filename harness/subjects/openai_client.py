@@ -23,7 +23,7 @@ def _misfit(arguments: Mapping[str, object], _ranks: int) -> tuple[str, str] | N
     if arguments["api"] == "chat" and not all(isinstance(prompt, str) for prompt in prompts):
         return "prompts", "must be texts with api: chat, because a message cannot be token ids"
     if arguments["defect"] == "swaps-answers" and len(prompts) < 2:
-        return "defect", "cannot be swaps-answers with one prompt: give two that differ"
+        return "defect", "cannot be swaps-answers with one prompt; give two that differ"
     if arguments["defect"] == "drops-last-chunk" and arguments["mode"] == "whole":
         return "defect", "cannot be drops-last-chunk with mode: whole, which streams nothing"
     requests = len(prompts) * repeat
@@ -44,13 +44,13 @@ def _question(arguments: Mapping[str, object]) -> tuple[str, ...]:
 OPENAI_CLIENT = ReadySubject(
     does=(
         "asks a running server over OpenAI's API, whole and streamed, several requests at a time,"
-        " and reports every answer as it came"
+        " and reports every answer as it arrived"
     ),
     file=Path(__file__).with_name("openai_client_inside") / "ask.py",
     backends=("none", "gloo", "mlx-ring", "nccl"),
     arguments={
         "service": Argument(
-            does="the service that is asked; its address is in RANKPROOF_SERVICE_NAME",
+            does="the service to ask; its address is in RANKPROOF_SERVICE_NAME",
             default="engine",
         ),
         "model": Argument(
@@ -61,7 +61,7 @@ OPENAI_CLIENT = ReadySubject(
             default="the-only-one",
         ),
         "prompts": Argument(
-            does="what is asked: texts, or lists of token ids",
+            does="the prompts: texts, or lists of token ids",
             default=("Once upon a time", "The capital of France is", "One, two, three,"),
         ),
         "api": Argument(
@@ -70,7 +70,7 @@ OPENAI_CLIENT = ReadySubject(
             choices=("completions", "chat"),
         ),
         "mode": Argument(
-            does="how an answer is asked for; both: each prompt is asked whole and streamed",
+            does="how an answer is requested; both: each prompt is asked whole and streamed",
             default="whole",
             choices=("whole", "streamed", "both"),
         ),
@@ -90,7 +90,7 @@ OPENAI_CLIENT = ReadySubject(
         ),
         "max_tokens": Argument(does="tokens of an answer at most", default=16, at_most=65_536),
         "temperature_percent": Argument(
-            does="temperature in hundredths: 70 is 0.7; 0: the best token is taken",
+            does="temperature in hundredths: 70 is 0.7; 0: the best token is chosen",
             default=0,
             at_least=0,
             at_most=200,
@@ -99,10 +99,7 @@ OPENAI_CLIENT = ReadySubject(
             does="seed that is sent if the temperature is not 0", default=0, at_least=0
         ),
         "logprobs": Argument(
-            does=(
-                "how many of the likeliest tokens are asked for, with log probabilities; 0: nothing"
-                " is asked"
-            ),
+            does=("how many of the likeliest tokens to request, with log probabilities; 0: none"),
             default=0,
             at_least=0,
             at_most=20,
@@ -112,9 +109,9 @@ OPENAI_CLIENT = ReadySubject(
         ),
         "client": Argument(
             does=(
-                "other than patient: after each request comes one for the same prompt, streamed,"
-                " whose client misbehaves. cancels: it closes the connection; resets: it resets"
-                " it; slow: it waits after each chunk, with a small receive buffer"
+                "other than patient: each request is followed by a streamed request for the same"
+                " prompt, whose client misbehaves. cancels: it closes the connection; resets: it"
+                " resets it; slow: it waits after each chunk, with a small receive buffer"
             ),
             default="patient",
             choices=("patient", "cancels", "resets", "slow"),

@@ -22,8 +22,8 @@ ARGUMENTS = {
     "rounds": Argument(does="how often each collective is done", default=1, at_most=10_000),
     "defect": Argument(
         does=(
-            "own-value: ranks other than 0 go on with their own value instead of the result; "
-            "left-out: what the last rank puts in does not count"
+            "own-value: ranks other than 0 continue with their own value instead of the result;"
+            " left-out: the contribution of the last rank does not count"
         ),
         default=NO_DEFECT,
         choices=(NO_DEFECT, "own-value", "left-out"),
@@ -33,8 +33,8 @@ ARGUMENTS = {
 
 TORCH_ALLREDUCE = ReadySubject(
     does=(
-        "does every common collective of torch.distributed, and compares each result with what it"
-        " must be"
+        "calls every common collective of torch.distributed, and compares each result with the"
+        " expected one"
     ),
     file=Path(__file__).with_name("torch_allreduce_inside.py"),
     backends=("gloo", "nccl"),
@@ -47,7 +47,7 @@ TORCH_ALLREDUCE = ReadySubject(
     emits=EMITS,
 )
 MLX_ALLREDUCE = ReadySubject(
-    does="does every collective of MLX's ring, and compares each result with what it must be",
+    does="calls every collective of MLX's ring, and compares each result with the expected one",
     file=Path(__file__).with_name("mlx_allreduce_inside.py"),
     backends=("mlx-ring",),
     arguments={
@@ -67,9 +67,9 @@ TOKENIZER_LOAD = ReadySubject(
     backends=("gloo", "mlx-ring", "nccl", "none"),
     arguments={
         "tokenizer": Argument(
-            does="the input that holds it", default="tokenizer", names_an_input=True
+            does="the input that contains it", default="tokenizer", names_an_input=True
         ),
-        "text": Argument(does="what is encoded and decoded", default="Hello world"),
+        "text": Argument(does="the texts to encode and decode", default="Hello world"),
         "loader": Argument(
             does="rank-0-only: the other ranks go on without a tokenizer",
             default="every-rank",
@@ -118,7 +118,7 @@ TORCH_PIPELINE = ReadySubject(
     backends=("gloo", "nccl"),
     arguments={
         "parallel": Argument(
-            does="what is split: layers (pipeline) or heads (tensor)",
+            does="what to split: layers (pipeline) or heads (tensor)",
             default="pipeline",
             choices=("pipeline", "tensor"),
         ),
@@ -129,15 +129,13 @@ TORCH_PIPELINE = ReadySubject(
         ),
         "prompt": Argument(does="tokens of the prompt", default=12, at_most=512),
         "steps": Argument(does="tokens to decode", default=8, at_most=512),
-        "model_seed": Argument(
-            does="what the model and the prompt are made from", default=1, at_least=0
-        ),
+        "model_seed": Argument(does="seed for the model and the prompt", default=1, at_least=0),
         "defect": Argument(
             does=(
                 "in every rank but 0. stale-cache: decoded tokens are not kept in the KV cache;"
-                " wrong-positions: positions start anew at each step; wrong-shard: it holds its"
-                " neighbour's weights; own-part (tensor only): it goes on with its own part of"
-                " a sum"
+                " wrong-positions: positions start again at each step; wrong-shard: it has its"
+                " neighbour's weights; own-part (tensor only): it continues with its own part of a"
+                " sum"
             ),
             default=NO_DEFECT,
             choices=(NO_DEFECT, "stale-cache", "wrong-positions", "wrong-shard", "own-part"),

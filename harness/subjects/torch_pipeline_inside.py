@@ -208,14 +208,14 @@ def run(
 ) -> None:
     """Entry: a prompt, `steps` decoded tokens, and the comparison with the whole model."""
     if layers < context.size and parallel == "pipeline":
-        raise ValueError(f"{layers} layers cannot be split over {context.size} ranks: raise layers")
+        raise ValueError(f"{layers} layers cannot be split over {context.size} ranks; raise layers")
     if parallel == "tensor" and context.size > HEADS:
         raise ValueError(
-            f"{HEADS} heads cannot be split over {context.size} ranks: take fewer ranks"
+            f"{HEADS} heads cannot be split over {context.size} ranks; use fewer ranks"
         )
     if defect == "own-part" and parallel != "tensor":
         raise ValueError(
-            "own-part is a defect of parallel: tensor; between layers no parts are summed"
+            "own-part needs parallel: tensor, because no parts are summed between layers"
         )
     with torch.inference_mode():
         context.emit("model.load.begin")

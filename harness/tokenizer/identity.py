@@ -183,7 +183,7 @@ class Identity:
                 raise IdentityMalformed(f"{name} must be 64 lower-case hex digits")
             if read[name] != getattr(identity, name):
                 raise IdentityMalformed(
-                    f"{name} does not follow from the parts: so the identity was edited"
+                    f"{name} does not follow from the parts, so the identity was edited"
                 )
         return identity
 

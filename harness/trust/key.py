@@ -306,7 +306,7 @@ def _machine_key(environ: Mapping[str, str], *, make: bool) -> SshSigner:
     where = "this machine's key"
     key = _machine_key_path(environ)
     if not make and not key.exists():
-        _refuse(where, "does not exist yet", "nothing (the first run makes it, and says so)")
+        _refuse(where, "does not exist yet", "nothing (the first run makes it and reports it)")
     try:
         key.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         # Two runs that start together on a new machine must agree on one key.

@@ -125,12 +125,12 @@ def check(
         whose = ", ".join(sorted({each.said.fingerprint for each in signed.signatures}))
         return SignatureRefusal(
             RefusalWord.STATEMENT_BY_ANOTHER_KEY,
-            f"it is signed by {whose}, but the report by {fingerprint}",
+            f"it is signed by {whose}, but the report is signed by {fingerprint}",
         )
     for each in signed.signatures:
         if each.said.namespace != NAMESPACE_ATTESTATION:
             what = (
-                f"a signature made for {each.said.namespace!r}, a statement needs"
+                f"a signature was made for {each.said.namespace!r}, but a statement needs"
                 f" {NAMESPACE_ATTESTATION!r}"
             )
             return SignatureRefusal(RefusalWord.STATEMENT_WRONG_NAMESPACE, what)
@@ -373,7 +373,7 @@ def read_envelope(data: bytes) -> StatementEnvelope:
     )
     listed = document["signatures"]
     kind = document["payloadType"]
-    _demand(isinstance(kind, str) and kind.isprintable(), "a payloadType that is not text")
+    _demand(isinstance(kind, str) and kind.isprintable(), "the payloadType is not text")
     _demand(
         isinstance(listed, list) and 0 < len(listed) <= MOST_SIGNATURES,
         f"not 1 to {MOST_SIGNATURES} signatures",
@@ -397,26 +397,29 @@ def signing_keys(
 def _signature(entry: Any) -> EnvelopeSignature:
     _demand(
         isinstance(entry, dict) and {"sig"} <= entry.keys() <= {"keyid", "sig"},
-        "a signature with other keys",
+        "a signature has unknown keys, or no sig",
     )
-    _demand(isinstance(entry.get("keyid", ""), str), "a keyid that is not text")
+    _demand(isinstance(entry.get("keyid", ""), str), "the keyid is not text")
     armoured = _base64(entry["sig"], "sig")
     try:
         return EnvelopeSignature(armoured, parse_signature(armoured))
     except MalformedSignature as problem:
-        raise MalformedEnvelope(f"a signature that ssh-keygen did not write: {problem}") from None
+        raise MalformedEnvelope(f"a signature was not written by ssh-keygen: {problem}") from None
 
 
 def _base64(text: Any, where: str) -> bytes:
-    _demand(isinstance(text, str), f"a {where} that is not text")
-    _demand(not (set("-_") & set(text) and set("+/") & set(text)), f"a {where} in two alphabets")
+    _demand(isinstance(text, str), f"the {where} is not text")
+    _demand(
+        not (set("-_") & set(text) and set("+/") & set(text)),
+        f"the {where} mixes the two base64 alphabets",
+    )
     plain = text.translate(_OTHER_ALPHABET)
     try:
         data = base64.b64decode(plain, validate=True)
     except (binascii.Error, ValueError):
-        raise MalformedEnvelope(f"not a DSSE envelope: a {where} that is not base64") from None
+        raise MalformedEnvelope(f"not a DSSE envelope: the {where} is not base64") from None
     # Unused bits would let the file be changed without its meaning becoming another.
-    _demand(base64.b64encode(data).decode() == plain, f"a {where} whose base64 is loose")
+    _demand(base64.b64encode(data).decode() == plain, f"the {where} is not canonical base64")
     return data
 
 

@@ -333,7 +333,7 @@ class Verifier:
             signature = self._the_signature
             if named not in (signature.fingerprint, signature.key_fingerprint):
                 message = (
-                    f"the record names {named or 'nobody'} as its signer, but"
+                    f"the record names {named or 'no one'} as its signer, but"
                     f" {signature.fingerprint} signed"
                 )
                 raise Refused(RefusalWord.SIGNED_BY_ANOTHER_KEY, message)

@@ -33,8 +33,8 @@ REFUSED = {
     "index-truncated": "does not name",
     "index-damaged": "cannot be read",
     "tensor-twice": "and in",
-    "tensor-unknown": "holds 1 tensors that the model has not",
-    "vocabulary-short": "and the model has rows for",
+    "tensor-unknown": "contains 1 tensor that the model does not have",
+    "vocabulary-short": "but the model has only",
 }
 BY_MLX_LM = {
     "tensor-missing": "Missing 1 parameters",

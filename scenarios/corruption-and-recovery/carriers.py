@@ -68,7 +68,7 @@ class Bare:
         del source
         (size,) = struct.unpack("!I", self._exactly(4))
         if not HEAD.size <= size <= LONGEST:
-            raise ValueError(f"{ENDED}a message of {size} bytes is announced")
+            raise ValueError(f"{ENDED}a message of {size} bytes was announced")
         return self._exactly(size)
 
     def _exactly(self, size):
@@ -79,7 +79,7 @@ class Bare:
             except ConnectionError:
                 part = b""
             except TimeoutError as error:
-                raise TimeoutError(f"{ENDED}nothing came for {SILENCE:g} s") from error
+                raise TimeoutError(f"{ENDED}nothing was received for {SILENCE:g} s") from error
             if not part:
                 raise ConnectionResetError(ENDED + GONE)
             found += part

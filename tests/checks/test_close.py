@@ -108,7 +108,7 @@ def test_a_limit_is_allowed_itself(kind: str, value: Any, to: Any, passed: bool)
         ({"atol": 1}, "to"),
         ({"to": 1, "against": 0, "atol": 1}, "to"),
         ({"to": "1", "atol": 1}, "must be a number"),
-        ({"to": [[1], [1, 2]], "atol": 1}, "one length"),
+        ({"to": [[1], [1, 2]], "atol": 1}, "differ in length"),
         ({"to": 1, "atol": -1}, "atol"),
         ({"to": 1, "atol": float("nan")}, "atol"),
         ({"to": 1, "ulp": 0.5}, "ulp"),

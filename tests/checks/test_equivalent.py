@@ -135,11 +135,11 @@ def test_of_many_positions_the_middle_may_lie_little_further_than_the_variants_d
     [
         (
             lambda kept: kept | {"prefill.logits.0": kept["prefill.logits.0"].astype("float64")},
-            "is float64 [5, 12], and",
+            "is float64 [5, 12], but",
         ),
         (
             lambda kept: kept | {"prefill.logits.0": kept["prefill.logits.0"][:4]},
-            "is float32 [4, 12], and float32 [5, 12]",
+            "is float32 [4, 12], but float32 [5, 12]",
         ),
         (
             lambda kept: {name: one for name, one in kept.items() if name != "decode.logits.1"},

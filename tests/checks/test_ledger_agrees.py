@@ -70,7 +70,7 @@ WHOLE = ledger(0, call())
     ("other", "why"),
     [
         (None, "it left no ledger"),
-        (b"noise", "what it left is not a ledger: it does not begin as one"),
+        (b"noise", "what it left is not a ledger: it does not begin with the header of a ledger"),
         (encode(ledger(1, call()))[:-1], "what it left is not a ledger"),
         (ledger(0, call()), "what it left is the ledger of rank 0 of 2 of another world"),
         (
@@ -79,8 +79,8 @@ WHOLE = ledger(0, call())
         ),
         (ledger(1), "it made no call"),
         (
-            ledger(1, call(), why="torch 3 has another c10d::send"),
-            "its calls were not observed: torch 3 has another",
+            ledger(1, call(), why="torch 3 has a c10d::send"),
+            "its calls were not observed: torch 3 has a",
         ),
         (ledger(1, call(), children=2), "2 calls of processes that it forked were not observed"),
     ],
@@ -106,7 +106,7 @@ def test_a_full_ledger_is_not_a_pass() -> None:
     found = noted(ledger(0, *calls), last(ledger(1, *calls), kept=2))
     assert [part.passed for part in found.ranks] == [True, False]
     assert (
-        found.ranks[1].reason == "its ledger was full: the first 3 of 5 calls are not held any more"
+        found.ranks[1].reason == "its ledger was full: the first 3 of 5 calls are no longer in it"
     )
     assert found.ranks[1].uncompared
     found = noted(ledger(0, *calls), last(ledger(1, *calls[:4], call("barrier")), kept=2))

@@ -115,7 +115,7 @@ def test_results_in_a_loop_of_links_is_bad_usage(
         )
         assert done.returncode == 64
         assert f"argument --results: {place}: " in done.stderr
-        assert done.stderr.endswith(": name another folder\n")
+        assert done.stderr.endswith("; give another folder\n")
 
 
 @pytest.mark.parametrize("text", ["plain", "two\nlines\n", "é日本\u05d0👩\u200d🚀 a\u0301", ""])

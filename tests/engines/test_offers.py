@@ -62,7 +62,7 @@ REFUSED = [
         "mlx-tensor",
         "gpt2",
         2,
-        "does not split the layers of gpt2",
+        "cannot split the layers of gpt2",
         "does not support tensor parallelism",
     ),
     (
@@ -90,14 +90,14 @@ REFUSED = [
         "mlx-tensor",
         "gemma2",
         2,
-        "does not split the layers of gemma2",
+        "cannot split the layers of gemma2",
         "does not support tensor parallelism",
     ),
     (
         "mlx-tensor",
         "mixtral",
         2,
-        "does not split the layers of mixtral",
+        "cannot split the layers of mixtral",
         "does not support tensor parallelism",
     ),
     ("mlx-pipeline", "llama", 2, "has no pipeline for llama", "does not support pipelining"),
@@ -119,7 +119,7 @@ with tempfile.NamedTemporaryFile("w", suffix=".json") as hosts:
     print("joining", flush=True)
     mx.distributed.init(strict=True, backend="ring")
 """
-ALONE = "MLX's ring has two ranks at least"
+ALONE = "MLX's ring needs at least two ranks"
 # The lines that refuse in a rank, without which the engine is on its own.
 IN_THE_RANK = (
     ("hf.py", "            refuse_tensor(config, self.size)\n", ""),
@@ -207,14 +207,14 @@ def test_a_ring_of_one_rank_waits_for_itself() -> None:
             "hf-pipeline",
             "opt",
             (
-                "has embed_positions (OPTLearnedPositionalEmbedding), which takes more than the"
+                "has embed_positions (OPTLearnedPositionalEmbedding), which needs more than the"
                 " positions"
             ),
         ),
         (
             "hf-pipeline",
             "gemma3n_text",
-            "has per_layer_model_projection, a matrix beside its layers",
+            "has per_layer_model_projection, a matrix outside its layers",
         ),
         ("hf-pipeline", "mamba", "takes no past_key_values"),
         ("hf-single", "mamba", "takes no past_key_values"),
@@ -345,7 +345,7 @@ def test_experts_in_16_bits_are_refused_where_mlx_has_only_a_cpu(
 
     In float32, and without experts, it computes.
     """
-    for is_without, says in ((True, "in float32 alone on a CPU"), (False, "")):
+    for is_without, says in ((True, "only in float32 on a CPU"), (False, "")):
         monkeypatch.setattr(installed_offers, "is_without_gpu", lambda found=is_without: found)
         found = refusal("mlx-tensor", MODELS["minimax"].config(), ranks=2, dtype="bfloat16")
         assert says in found if says else not found
@@ -471,7 +471,7 @@ def test_a_library_that_is_not_understood_offers_nothing(
     monkeypatch.setattr(installed_offers.importlib.util, "find_spec", lambda _name: moved)
     offers.cache_clear()
     try:
-        with pytest.raises(ModelError, match="says nowhere what it splits"):
+        with pytest.raises(ModelError, match="cannot find out which models"):
             refusal("mlx-tensor", MODELS["llama"].config(), ranks=2)
     finally:
         offers.cache_clear()

@@ -274,7 +274,7 @@ def test_chunks_are_refused_of_a_model_that_begins_anew_with_each(
         ({"envelope": "unchunked"}, False),
     ):
         why = refuses(arguments(**given), {"model": folder}, 1)
-        assert ("reads a prompt of this model otherwise in chunks" in why) == is_refused
+        assert ("gives this model a different prompt in chunks" in why) == is_refused
         assert ("recurrent_states of layer 0 are left out" in why) == is_refused
     found, longer = [], {"prompts": [list(range(20, 40))]}
     for chunk in (8, 0):

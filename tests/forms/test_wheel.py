@@ -37,7 +37,7 @@ def test_the_same_files_are_the_same_bytes() -> None:
         for path, text in FILES.items():
             archive.writestr(path, text)
     assert pack_wheel(unpack_wheel(other.getvalue(), most=100)) == pack_wheel(FILES)
-    with pytest.raises(WheelError, match="not packed as a run packs it"):
+    with pytest.raises(WheelError, match="not packed the way a run packs it"):
         evident_wheel(other.getvalue())
 
 
@@ -47,19 +47,19 @@ def test_what_is_not_a_wheel_is_refused_in_words() -> None:
     """
     with pytest.raises(WheelError, match="cannot be read"):
         evident_wheel(b"no archive")
-    with pytest.raises(WheelError, match="more than evidence may"):
+    with pytest.raises(WheelError, match="larger than evidence may be"):
         unpack_wheel(pack_wheel({"large": bytes(1000)}), most=999)
     bomb = io.BytesIO()
     with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("zeros", bytes(10**6))
-    with pytest.raises(WheelError, match="more than evidence may"):
+    with pytest.raises(WheelError, match="larger than evidence may be"):
         evident_wheel(bomb.getvalue())
     twice = io.BytesIO()
     with zipfile.ZipFile(twice, "w") as archive:
         archive.writestr("a", b"1")
         with pytest.warns(UserWarning, match="Duplicate"):
             archive.writestr("a", b"2")
-    with pytest.raises(WheelError, match="of one name twice"):
+    with pytest.raises(WheelError, match="with the same name"):
         evident_wheel(twice.getvalue())
     for files in ({"a.py": b""}, {"a-1.dist-info/X": b"", "b-1.dist-info/X": b""}):
         with pytest.raises(WheelError, match="name and version"):

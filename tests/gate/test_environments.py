@@ -74,7 +74,7 @@ def test_what_an_environment_is_made_from(place: Place, copy: Make) -> None:
     assert ran(text, rev="HEAD", commit=place.commit) == (), "the commit under test"
     assert ran(text, rev="HEAD", commit=whole) == (
         (
-            "the candidate's other from HEAD of ./other may be any commit; give its whole id in the"
+            "the candidate's other from HEAD of ./other may be any commit; give its full id in the"
             " scenario"
         ),
     )

@@ -188,8 +188,8 @@ def test_a_candidate_of_the_working_tree_has_no_revision() -> None:
             (),
             "unknown whether the tree was changed: git is too",
         ),
-        ({"dirty": None}, (), "git did not say"),
-        ({"dirty": True}, (), "the tree was changed since the commit"),
+        ({"dirty": None}, (), "git did not report it"),
+        ({"dirty": True}, (), "the tree has changed since the commit"),
         ({}, ("candidate: extra.py",), "candidate: extra.py"),
     ],
 )

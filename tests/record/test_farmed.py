@@ -173,9 +173,9 @@ def test_only_a_lost_node_voids_what_nobody_saw(kind: str, code: VoidCode | None
     [
         ({}, ""),
         ({"machines": None, "jobs": 3}, ""),
-        ({"jobs": 2}, "what no run over machines has"),
-        ({"environments": {"candidate": None}}, "what no run over machines has"),
-        ({"farm": FarmFacts.model_construct(nodes=[])}, "what no run over machines has"),
+        ({"jobs": 2}, "something that no run over machines has"),
+        ({"environments": {"candidate": None}}, "something that no run over machines has"),
+        ({"farm": FarmFacts.model_construct(nodes=[])}, "something that no run over machines has"),
         ({"machines": ["a", "a"]}, "lists a machine twice"),
         ({"needs": Needs(cores=2)}, ""),
         ({"needs": Needs(cores=3)}, "needs 3 cores"),

@@ -69,13 +69,13 @@ def test_what_ran_contradicts_a_reason(
         (
             "use: hf-tensor",
             "llama-2-kv",
-            "2 KV heads cannot be split over 3 ranks; take fewer ranks",
+            "2 KV heads cannot be split over 3 ranks; use fewer ranks",
             "",
         ),
         (
             "use: hf-tensor",
             "llama",
-            "12 KV heads cannot be split over 3 ranks; take fewer ranks",
+            "12 KV heads cannot be split over 3 ranks; use fewer ranks",
             "can split llama",
         ),
         (

@@ -124,7 +124,7 @@ def test_a_bundle_is_verified_and_shown_as_its_run_is(
     for command, code in (("verify", 3), ("show", 64)):
         found = told(command, bundle)
         assert found[0] == code, found
-        assert "it is not a bundle that may be unpacked" in found[1]
+        assert "the bundle must not be unpacked" in found[1]
     assert list(empty.iterdir()) == []
 
 

@@ -81,7 +81,7 @@ def test_it_is_judged_again_with_numpy_and_without(ran: Ran, place: Path) -> Non
         check=False,
     )
     assert bare.returncode == 0, bare.stdout + bare.stderr
-    assert "10 judged by what the events hold of them (numpy is not installed here" in bare.stdout
+    assert "10 judged by what the events say about them (numpy is not installed here" in bare.stdout
 
 
 HOSTILE = """
@@ -177,7 +177,7 @@ def test_what_is_beyond_the_budget_is_compared_and_not_kept(
     )
     assert verified.code == 0, verified.out
     assert (
-        "10 judged by what the events hold of them (an array is not in the evidence)"
+        "10 judged by what the events say about them (an array is not in the evidence)"
         in verified.out
     )
 

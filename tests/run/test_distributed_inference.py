@@ -66,7 +66,7 @@ def test_each_question_is_a_signed_run_with_a_control_that_failed(
 @pytest.mark.parametrize(
     ("question", "engine", "prompts", "why"),
     [
-        ("compare_single_vs_distributed", "hf-pipeline", [], "must hold at least one"),
+        ("compare_single_vs_distributed", "hf-pipeline", [], "must contain at least one"),
         (
             "compare_single_vs_distributed",
             "hf-pipeline",
@@ -79,7 +79,7 @@ def test_each_question_is_a_signed_run_with_a_control_that_failed(
             [[-1]],
             "must be a list of texts or lists of token ids",
         ),
-        ("stress_test_pipeline", "hf-tensor", PROMPTS, "is of stages that hand states on"),
+        ("stress_test_pipeline", "hf-tensor", PROMPTS, "is only for stages that pass states on"),
         ("stress_test_pipeline", "mlx-pipeline", PROMPTS, "carried.made_anew"),
     ],
 )

@@ -263,7 +263,7 @@ def serve(context, *, how):
     ("how", "why"),
     [
         ("keeps", "collectives.ledger was kept already"),
-        ("writes", "what it left is not a ledger: it does not begin as one"),
+        ("writes", "what it left is not a ledger: it does not begin with the header of a ledger"),
         ("links", "it left no ledger"),
         ("moves", "it left no ledger"),
     ],

@@ -279,7 +279,7 @@ REFUSED: dict[Callable[[Ran], None], str] = {
     another_text_by_its_digest: "belongs to no library that differs between the arms",
     a_text_more: "belongs to no library that differs between the arms",
     a_text_less: "is missing",
-    left_out_with_room: "evidence/library does not contain the texts that there is room for",
+    left_out_with_room: "evidence/library does not contain exactly the texts that fit in it",
     left_out_of_nothing: "the run states that it left out 0{64}, which no arm needs",
     a_record_less: "RECORD is missing",
 }

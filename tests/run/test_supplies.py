@@ -56,7 +56,7 @@ def test_an_extra_brings_what_it_stands_for(offered: dict[str, str]) -> None:
     made = provide(Environment(packages={"able[more]": "1.0"}))
     assert (made.facts.versions, made.named) == ({"able": "1.0", "word": "1.2"}, ("able",))
     with pytest.raises(
-        EnvironmentProblem, match=r"^able 1\.0 has no extra moar; use one that it has, or none$"
+        EnvironmentProblem, match=r"^able 1\.0 has no extra moar; use one of its extras, or none$"
     ):
         provide(Environment(packages={"able[moar]": "1.0"}))
 

@@ -131,11 +131,11 @@ def test_pairs_to_tell() -> None:
 
 def test_counts_that_cannot_be() -> None:
     """Counts that cannot be are an error."""
-    with pytest.raises(ValueError, match="not negative"):
+    with pytest.raises(ValueError, match="not be negative"):
         mcnemar(-1, 0)
-    with pytest.raises(ValueError, match="between 0 and the trials"):
+    with pytest.raises(ValueError, match="between 0 and the number of trials"):
         fisher_two_sided(2, 1, 0, 1)
-    with pytest.raises(ValueError, match="of 3 pairs"):
+    with pytest.raises(ValueError, match="to 3 pairs"):
         pairs_to_tell(2, 2, 3)
 
 
@@ -236,5 +236,5 @@ def test_arguments_out_of_range_are_refused(bad: tuple[int, int, float]) -> None
     """A negative count, more failures than trials and a confidence of 0 or 1 are errors, not
     numbers.
     """
-    with pytest.raises(ValueError, match="lie between"):
+    with pytest.raises(ValueError, match="must be between"):
         upper_bound(bad[0], bad[1], confidence=bad[2])

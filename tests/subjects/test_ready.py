@@ -272,7 +272,7 @@ def test_more_ranks_than_layers_is_refused_by_the_subject(pool: ServerPool) -> N
     history = run(pool, "torch-pipeline", size=2, layers=1)
     error = history.error(0)
     assert error is not None
-    assert error.event.values["message"] == "1 layers cannot be split over 2 ranks: raise layers"
+    assert error.event.values["message"] == "1 layers cannot be split over 2 ranks; raise layers"
 
 
 @pytest.mark.parametrize("backend", ["gloo", "none"])

@@ -82,7 +82,7 @@ def test_every_transfer_of_mlx_is_whole_where_it_is_evaluated(digested: Callable
 @pytest.mark.parametrize(
     ("how", "why", "left"),
     [
-        ("not waited", "nobody waited for it where Python sees it", 1),
+        ("not waited", "no Python code waited for it", 1),
         ("several", "all_reduce_coalesced: it has several tensors", 1),
         ("from anybody", "", 1),
         ("not finite", "", 1),

@@ -48,7 +48,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ),
         ConformanceRow(
             name="greedy-repeat",
-            promises="At temperature 0 the same request has the same text.",
+            promises="At temperature 0, the same request gets the same text.",
             requests=ALONE,
             ask=answering.ask_greedy_repeat,
             defect=defects.UNSTEADY,
@@ -73,7 +73,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ),
         ConformanceRow(
             name="usage",
-            promises="Usage adds up, grows with the prompt, and is the same streamed.",
+            promises="Usage adds up, grows with the prompt, and is the same when streamed.",
             requests=3,
             ask=answering.ask_usage,
             defect=defects.MISCOUNTS,
@@ -81,7 +81,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ),
         ConformanceRow(
             name="usage-tokens",
-            promises="Usage counts the tokens that the tokenizer makes of the prompt.",
+            promises="Usage counts the tokens into which the tokenizer splits the prompt.",
             requests=2,
             ask=answering.ask_usage_tokens,
             defect=defects.MISCOUNTS_ALL,
@@ -99,7 +99,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ),
         ConformanceRow(
             name="logprobs",
-            promises="Completions give logprobs, streamed as whole, or refuse them.",
+            promises="Completions give the same logprobs whole and streamed, or refuse them.",
             requests=3,
             ask=parameters.ask_logprobs,
             defect=defects.NO_LOGPROBS,
@@ -107,7 +107,9 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ),
         ConformanceRow(
             name="chat",
-            promises="A chat is answered in OpenAI's schema, streamed as whole.",
+            promises=(
+                "A chat is answered in OpenAI's schema, with the same text whole and streamed."
+            ),
             requests=5,
             ask=answering.ask_chat,
             defect=defects.DROPPED,
@@ -131,7 +133,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ),
         ConformanceRow(
             name="chat-logprobs",
-            promises="Chats give logprobs, streamed as whole, or refuse them.",
+            promises="Chats give the same logprobs whole and streamed, or refuse them.",
             requests=4,
             ask=parameters.ask_chat_logprobs,
             defect=defects.NO_LOGPROBS,
@@ -163,7 +165,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ),
         ConformanceRow(
             name="seed",
-            promises="The same seed repeats a sample, also streamed, or is refused.",
+            promises="The same seed repeats a sample, also when streamed, or is refused.",
             requests=6,
             ask=parameters.ask_seed,
             defect=defects.NO_SEED,
@@ -171,7 +173,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ),
         ConformanceRow(
             name="chat-seed",
-            promises="The same seed repeats a sample in a chat, also streamed, or is refused.",
+            promises="The same seed repeats a sample in a chat, also when streamed, or is refused.",
             requests=7,
             ask=modes.ask_chat_seed,
             defect=defects.NO_CHAT_SEED,
@@ -179,7 +181,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ),
         ConformanceRow(
             name="temperature",
-            promises="Temperature 0 is one text, 1.5 several: whole, streamed and in chats.",
+            promises="Temperature 0 gives one text and 1.5 several: whole, streamed and in chats.",
             requests=22,
             ask=modes.ask_temperature,
             defect=defects.HOT,
@@ -187,7 +189,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ),
         ConformanceRow(
             name="json-object",
-            promises="A chat that has to be a JSON object is one, or is refused.",
+            promises="A chat that must be a JSON object is a JSON object, or is refused.",
             requests=5,
             ask=structured.ask_json_object,
             defect=defects.NO_FORMAT,
@@ -203,7 +205,9 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ),
         ConformanceRow(
             name="tools",
-            promises="A tool that the client forces is called, streamed as whole, or is refused.",
+            promises=(
+                "A tool that the client forces is called alike whole and streamed, or is refused."
+            ),
             requests=5,
             ask=structured.ask_tools,
             defect=defects.NO_TOOLS,
@@ -219,7 +223,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ),
         ConformanceRow(
             name="order",
-            promises="A prompt has the same text before and after other requests.",
+            promises="A prompt gets the same text before and after other requests.",
             requests=11,
             ask=state.ask_order,
             defect=defects.LEFTOVER,
@@ -227,7 +231,10 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ),
         ConformanceRow(
             name="prefix-cache",
-            promises="A prompt has the same text cold, after a shared beginning and after others.",
+            promises=(
+                "A prompt gets the same text cold, after a shared beginning and after other"
+                " prompts."
+            ),
             requests=33,
             ask=state.ask_prefix_cache,
             defect=defects.PREFIX_ONLY,
@@ -235,7 +242,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ),
         ConformanceRow(
             name="no-cross-talk",
-            promises="Clients at the same time get their own answers.",
+            promises="Concurrent clients get their own answers.",
             requests=ALONE * clients.CLIENTS + 2 * clients.CLIENTS,
             ask=clients.ask_no_cross_talk,
             defect=defects.SWAPS,
@@ -243,7 +250,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ),
         ConformanceRow(
             name="long-beside-short",
-            promises="Long and short prompts at the same time get the texts they get alone.",
+            promises="Concurrent long and short prompts get the texts they get alone.",
             requests=29,
             ask=beside.ask_long_beside_short,
             defect=defects.SWAPS,
@@ -251,7 +258,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ),
         ConformanceRow(
             name="parameters-together",
-            promises="Parameters that are honoured alone are honoured among other clients.",
+            promises="Parameters that are honoured alone are also honoured among other clients.",
             requests=25,
             ask=beside.ask_parameters_together,
             defect=defects.CROWDED,
@@ -284,7 +291,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ),
         ConformanceRow(
             name="lengths",
-            promises="Prompts of 16 lengths have the same text in two parts and whole.",
+            promises="Prompts of 16 lengths get the same text in two parts and whole.",
             requests=54,
             ask=state.ask_lengths,
             defect=defects.PREFIX_AT_ONCE,
@@ -293,7 +300,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ),
         ConformanceRow(
             name="batched-prompts",
-            promises="Several prompts in one request have the texts they have alone.",
+            promises="Several prompts in one request get the texts they get alone.",
             requests=17,
             ask=beside.ask_batched_prompts,
             defect=defects.FIRST_PROMPT,
@@ -302,7 +309,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ),
         ConformanceRow(
             name="bad-requests",
-            promises="Bad requests are refused or answered, and harm nobody.",
+            promises="Bad requests are refused or answered, and harm no other client.",
             requests=23,
             ask=clients.ask_bad_requests,
             defect=defects.BREAKS,
@@ -311,7 +318,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ),
         ConformanceRow(
             name="huge-request",
-            promises="A prompt of 10 MB harms nobody.",
+            promises="A prompt of 10 MB harms no other client.",
             requests=3,
             ask=clients.ask_huge_request,
             defect=defects.BREAKS,

@@ -61,7 +61,7 @@ def ask_stream_schema(setting: Setting) -> Asking[RowFinding]:
     if exchange.ended == "timed out" and (answer.finish is None or not answer.is_answer):
         if answer.finish is None:
             raise Judged("CANNOT TELL", "unanswered", answer.error)
-        raise Judged("VIOLATES", "open", "the stream stays open after its finish reason")
+        raise Judged("VIOLATES", "open", "the stream stayed open after its finish reason")
     if not answer.is_answer or answer.problems:
         raise Judged("VIOLATES", "schema", "; ".join(answer.problems) or answer.error)
     return conforms(f"{plural(len(exchange.chunks), 'chunk')}, each in OpenAI's schema")
@@ -104,7 +104,7 @@ def ask_max_tokens(setting: Setting) -> Asking[RowFinding]:
         demand_length(stream, 5)
     if found[0] and found[0] == found[2]:
         raise Judged(
-            "VIOLATES", "length", f"1 token and 12 tokens are the same text {shown(found[0])}"
+            "VIOLATES", "length", f"1 token and 12 tokens gave the same text {shown(found[0])}"
         )
     return conforms("1, 5 and 12 tokens, and 5 streamed")
 
@@ -112,10 +112,12 @@ def ask_max_tokens(setting: Setting) -> Asking[RowFinding]:
 def demand_length(answer: Answer, count: int) -> None:
     """Demand that an answer has at most so many tokens, and says when that ended it."""
     if answer.usage is None:
-        raise Judged("CANNOT TELL", "uncounted", "the server does not state its usage")
+        raise Judged("CANNOT TELL", "uncounted", "the server does not report its usage")
     made = answer.usage.completion
     if made > count:
-        raise Judged("VIOLATES", "length", f"{made} tokens where at most {count} were asked for")
+        raise Judged(
+            "VIOLATES", "length", f"{made} tokens, although at most {count} were requested"
+        )
     if answer.finish == "length" and made < count:
         raise Judged("VIOLATES", "finish", f"finish reason length after {made} of {count} tokens")
     if made == count and answer.finish not in ("length", "stop"):
@@ -144,7 +146,9 @@ def ask_models(setting: Setting) -> Asking[RowFinding]:
         raise Judged("REFUSES", "refused", f"status {exchange.status}")
     if exchange.status != 200:
         raise Judged(
-            "VIOLATES", "error", f"no list of models ({exchange.status or exchange.ended})"
+            "VIOLATES",
+            "error",
+            f"the server gave no list of models ({exchange.status or exchange.ended})",
         )
     try:
         value = strict_json(exchange.body())
@@ -153,12 +157,14 @@ def ask_models(setting: Setting) -> Asking[RowFinding]:
         raise Judged(
             "VIOLATES",
             "schema",
-            f"status 200, and {len(exchange.body())} bytes that list no models",
+            f"status 200, but the body of {len(exchange.body())} bytes is not a list of models",
         ) from None
     # Servers of local models list the folder.
     if setting.model.rpartition("/")[2] not in [str(name).rpartition("/")[2] for name in names]:
         raise Judged(
-            "VIOLATES", "missing", f"{setting.model} is served and not in the list of {len(names)}"
+            "VIOLATES",
+            "missing",
+            f"{setting.model} is served, but is not in the list of {plural(len(names), 'model')}",
         )
     return conforms(f"{setting.model} is one of {plural(len(names), 'model')}")
 
@@ -171,7 +177,7 @@ def ask_usage(setting: Setting) -> Asking[RowFinding]:
         completion(setting, "longer prompt", prompt=f"{prompt} {prompt} {prompt}")
     )
     if short.usage is None or long.usage is None:
-        raise Judged("VIOLATES", "missing", "no usage in an answer")
+        raise Judged("VIOLATES", "missing", "an answer contains no usage")
     for usage in (short.usage, long.usage):
         if usage.prompt + usage.completion != usage.total:
             raise Judged("VIOLATES", "sum", f"usage does not add up: {usage}")
@@ -180,7 +186,7 @@ def ask_usage(setting: Setting) -> Asking[RowFinding]:
         raise Judged("VIOLATES", "prompt", fact)
     stream = yield from honoured(streamed(setting, "streamed"))
     if stream.usage is None:
-        raise Judged("VIOLATES", "missing", "no usage in a stream that was asked for it")
+        raise Judged("VIOLATES", "missing", "a stream contains no usage, although it was requested")
     if stream.text == short.text:
         demand_same("usage", "usage", str(short.usage), str(stream.usage))
     return conforms(f"{short.usage}, whole and streamed")
@@ -207,10 +213,14 @@ def ask_chat_template(setting: Setting) -> Asking[RowFinding]:
 
 def _demand_counted(answer: Answer, counts: list[int], what: str) -> None:
     if answer.usage is None:
-        raise Judged("VIOLATES", "missing", "no usage in an answer")
+        raise Judged("VIOLATES", "missing", "an answer contains no usage")
     if answer.usage.prompt not in counts:
         made = " or ".join(map(str, counts))
-        raise Judged("VIOLATES", "prompt", f"{answer.usage.prompt} tokens where {what} {made}")
+        raise Judged(
+            "VIOLATES",
+            "prompt",
+            f"{answer.usage.prompt} prompt tokens were reported, but {what} {made}",
+        )
 
 
 def ask_chat(setting: Setting) -> Asking[RowFinding]:

@@ -84,7 +84,7 @@ def ask_long_beside_short(setting: Setting) -> Asking[RowFinding]:
         for number, answer in zip(order, answers, strict=True):
             _demand_own(number, answer.text, alone)
             what = "the long prompt" if number == 0 else f"short prompt {number}"
-            compared.append(Comparison(f"{what} beside others", alone[number], answer))
+            compared.append(Comparison(f"{what} among others", alone[number], answer))
     return judge(compared, f"{WORDS_OF_LONG} words beside {SHORTS} prompts of {WORDS_OF_SHORT}")
 
 
@@ -97,7 +97,7 @@ def _unharming(several: HTTPRequest, plain: HTTPRequest) -> Asking[Answer]:
             raise
         after = yield from one(plain)
         if not after.is_answer and after.status not in BUSY:
-            fact = f"{judged.finding.fact}; the plain request behind it: {after.error}"
+            fact = f"{judged.finding.fact}; the plain request after it: {after.error}"
             raise Judged("VIOLATES", "dead", fact) from None
         raise
 
@@ -123,7 +123,7 @@ def ask_batched_prompts(setting: Setting) -> Asking[RowFinding]:
             choice = Answer(answer.status, choices={0: answer.choices[number]})
             _demand_own(number, choice.text, alone)
             compared.append(Comparison(f"prompt {number}, {mode}", alone[number], choice))
-    return judge(compared, f"{PROMPTS} prompts in one request have the texts they have alone")
+    return judge(compared, f"{PROMPTS} prompts in one request get the texts they get alone")
 
 
 def _is_honoured(name: str, answer: Answer, stop: str) -> bool:
@@ -166,14 +166,18 @@ def ask_parameters_together(setting: Setting) -> Asking[RowFinding]:
             samples.append(first)
     has_seeds = len(samples) == len(SEEDS)
     if not kept and not has_seeds:
-        raise Judged("CANNOT TELL", "none", "no parameter is honoured alone")
+        raise Judged(
+            "CANNOT TELL",
+            "none",
+            "the server honours no parameter, even in a request that is sent alone",
+        )
     # Twice each, so that one parameter alone has company too.
     named = [*kept.items(), *kept.items()]
     requests = [request for _, request in named] + (seeded if has_seeds else [])
     answers = yield from together(requests)
     for (name, _), answer in zip(named, answers, strict=False):
         if not _is_honoured(name, answer, stop):
-            fact = f"{name} is honoured alone and not beside {len(requests) - 1} others"
+            fact = f"{name} is honoured alone, but not among {len(requests) - 1} others"
             raise Judged("VIOLATES", "together", f"{fact}: {shown(answer.text)}")
     compared = [
         Comparison(f"seed {seed}", before, after)
@@ -181,7 +185,7 @@ def ask_parameters_together(setting: Setting) -> Asking[RowFinding]:
     ]
     differing = [comparison for comparison in compared if comparison.differs]
     if has_seeds and len(differing) >= MOST * len(SEEDS):
-        fact = f"seed is honoured alone and not beside {len(requests) - 1} others"
+        fact = f"seed is honoured alone, but not among {len(requests) - 1} others"
         raise Judged("VIOLATES", "together", f"{fact}: {differing[0].fact}")
     if has_seeds and differing:
         raise Judged("CANNOT TELL", "close", f"{len(differing)} of {len(SEEDS)} samples differ")

@@ -56,7 +56,7 @@ def ask_no_cross_talk(setting: Setting) -> Asking[RowFinding]:
             raise Judged(
                 "CANNOT TELL",
                 "unsteady",
-                f"{request.label} alone did not get one text {ALONE} times",
+                f"{request.label}, sent alone {ALONE} times, did not get the same text each time",
             )
         alone.append(answers[0])
     if len(set(alone)) < CLIENTS:
@@ -81,20 +81,21 @@ def ask_no_cross_talk(setting: Setting) -> Asking[RowFinding]:
         moved += answer.text != own
     if moved:
         fact = (
-            f"{moved} of {2 * CLIENTS} texts differ from those alone, and none is another client's"
+            f"{moved} of {2 * CLIENTS} texts differ from those that the clients got alone, and none"
+            " is another client's"
         )
         raise Judged("CANNOT TELL", "differs", fact)
-    return conforms(f"{2 * CLIENTS} clients at the same time got the texts they got alone")
+    return conforms(f"{2 * CLIENTS} concurrent clients got the texts they got alone")
 
 
 def _demand_unharmed(setting: Setting, before: Answer, what: str) -> Asking[None]:
     after = yield from one(completion(setting, f"after: {what}"[:SHOWN]))
     if not after.is_answer:
         raise Judged(
-            "VIOLATES", "dead", f"after {what}, the plain request is not answered: {after.error}"
+            "VIOLATES", "dead", f"the plain request was not answered after {what}: {after.error}"
         )
     if after.text != before.text:
-        raise Judged("VIOLATES", "changed", f"after {what}, the plain request has another answer")
+        raise Judged("VIOLATES", "changed", f"the answer to the plain request changed after {what}")
 
 
 def ask_disconnect(setting: Setting) -> Asking[RowFinding]:
@@ -120,10 +121,11 @@ def ask_cancel(setting: Setting) -> Asking[RowFinding]:
     [exchange] = yield [leaving.model_copy(update={"leave_after_ms": STAYS_MS})]
     busy = exchange.busy or 0.0
     if exchange.ended != "left" or exchange.after is None or busy < LEAST_BUSY:
-        fact = f"the stream {exchange.ended}, with {busy:.2f} processor seconds a second"
+        fact = f"the stream {exchange.ended}, with {busy:.2f} processor seconds per second"
         raise Judged("CANNOT TELL", "unmeasured", fact)
     used = (
-        f"{exchange.after:.2f} processor seconds a second after the client left, {busy:.2f} before"
+        f"{exchange.after:.2f} processor seconds per second after the client left, {busy:.2f}"
+        " before"
     )
     if exchange.after >= STILL_BUSY * busy:
         raise Judged("VIOLATES", "works on", used)

@@ -88,7 +88,7 @@ def ask_chat_n(setting: Setting) -> Asking[RowFinding]:
         more = {"n": 2, "temperature": 1}
         answer = yield from honoured(chat(setting, f"chat, n 2, {mode}", stream=stream, **more))
         if sorted(answer.choices) != [0, 1]:
-            fact = f"{mode}: {plural(len(answer.choices), 'choice')} where 2 were asked for"
+            fact = f"{mode}: {plural(len(answer.choices), 'choice')} although 2 were requested"
             raise Judged("VIOLATES", "count", fact)
     return conforms("2 choices, whole and streamed")
 
@@ -116,7 +116,7 @@ def ask_chat_seed(setting: Setting) -> Asking[RowFinding]:
 def ask_temperature(setting: Setting) -> Asking[RowFinding]:
     """Temperature 0 and 1.5 with several seeds: whole, streamed and in a chat."""
     yield from ordinary(completion(setting, "temperature 0"))
-    seeded = yield from one(completion(setting, "whether seeds are taken", seed=1))
+    seeded = yield from one(completion(setting, "whether seeds are accepted", seed=1))
     seeds = seeded.is_answer
 
     def streamed_chat(setting: Setting, label: str, **more: Any) -> HTTPRequest:

@@ -136,7 +136,7 @@ def ask_n(setting: Setting) -> Asking[RowFinding]:
         # Sampled: at temperature 0 both choices would be the same, and vLLM refuses that.
         answer = yield from honoured(make(setting, f"n 2, {mode}", n=2, temperature=1))
         if sorted(answer.choices) != [0, 1]:
-            fact = f"{mode}: {plural(len(answer.choices), 'choice')} where 2 were asked for"
+            fact = f"{mode}: {plural(len(answer.choices), 'choice')} although 2 were requested"
             raise Judged("VIOLATES", "count", fact)
     return conforms("2 choices, whole and streamed")
 

@@ -80,7 +80,7 @@ def _demand_schema(value: dict[str, Any], what: str) -> None:
         and isinstance(value["bright"], bool)
     )
     if not is_valid:
-        raise Judged("VIOLATES", "schema", f"{what} is not as the schema says: {shown(value)}")
+        raise Judged("VIOLATES", "schema", f"{what} does not match the schema: {shown(value)}")
 
 
 def _three(setting: Setting, what: str, more: dict[str, Any]) -> Asking[tuple[Answer, Answer]]:
@@ -133,11 +133,11 @@ def _demand_call(answer: Answer, mode: str) -> Any:
         if _is_begun(answer.text, answer.finish):
             fact = f"{mode}: no call in {TOKENS} tokens: {shown(answer.text)}"
             raise Judged("CANNOT TELL", "unended", fact)
-        fact = f"{mode}: the tool is forced and not called: {shown(answer.text)}"
+        fact = f"{mode}: the tool is forced, but was not called: {shown(answer.text)}"
         raise Judged("VIOLATES", "ignored", fact)
     call = answer.tools[0]
     if call.name != TOOL:
-        raise Judged("VIOLATES", "name", f"{mode}: calls {call.name!r}, which is not {TOOL!r}")
+        raise Judged("VIOLATES", "name", f"{mode}: it calls {call.name!r}, not {TOOL!r}")
     value = _demand_object(call.arguments, answer.finish, f"{mode}: the arguments")
     _demand_schema(value, f"{mode}: the arguments")
     return value

@@ -150,7 +150,9 @@ class InferenceEngine(ABC):
 
     def forget(self) -> None:
         """Lose the last token that it has seen, with its keys and values."""
-        raise NotImplementedError("an adapter whose sessions lose a position has its own")
+        raise NotImplementedError(
+            "an adapter whose sessions can lose a position must implement this itself"
+        )
 
     @abstractmethod
     def step(self, ids: Sequence[int]) -> Any:
@@ -296,6 +298,6 @@ def demand_rows(prompts: Sequence[Sequence[int]], rows: int) -> None:
     for number, prompt in enumerate(prompts):
         if odd := [token for token in prompt if not 0 <= token < rows]:
             raise ValueError(
-                f"prompt {number} has the token {odd[0]}, and the model has rows for {rows}: its"
-                " tokenizer is another model's, or has tokens that were added without rows"
+                f"prompt {number} has the token {odd[0]}, but the model has only {rows} rows: its"
+                " tokenizer belongs to another model, or has added tokens without rows"
             )

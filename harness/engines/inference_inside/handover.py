@@ -185,8 +185,8 @@ class Carried(Handover):
         came = self._transport.receive(source=self._names[self._rank - 1]).data
         if len(came) != state.nbytes:
             raise self._out_of_step(
-                f"{len(came)} bytes came from rank {self._rank - 1}, and a hidden state of"
-                f" {state.nbytes} was due: the two stages are not at the same tokens"
+                f"{len(came)} bytes arrived from rank {self._rank - 1}, but a hidden state of"
+                f" {state.nbytes} was expected: the two stages are not at the same tokens"
             )
         room, view = self._room_of(state)
         view[:] = came

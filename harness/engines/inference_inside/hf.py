@@ -208,8 +208,8 @@ class Transformers(TorchDecoder):
         layers = self._routers.own
         if len(seen) != len(layers):
             raise ValueError(
-                f"{self.architecture} has experts in {len(layers)} layers here, and the routers of"
-                f" {len(seen)} were seen: leave routing: reference out"
+                f"{self.architecture} has experts in {len(layers)} layers, but the routers of"
+                f" {len(seen)} were observed; leave out routing: reference"
             )
         return {
             layer: scores[-self._tokens :].float()
@@ -243,7 +243,10 @@ class Transformers(TorchDecoder):
         for name, value in layer.named_parameters():
             if value.ndim > 1 and ".gate." not in name:
                 if not value.is_floating_point():
-                    raise ValueError(f"{name} holds {value.dtype}, which cannot be made louder")
+                    raise ValueError(
+                        f"{name} has the dtype {value.dtype}, which cannot be scaled by a small"
+                        " factor"
+                    )
                 yield stages.local(value)
 
     def agree(self, token: int | None) -> int:
@@ -291,7 +294,7 @@ def refuse_tensor(config: Any, size: int) -> None:
         if _has_plan_of_head(config):
             return  # layers are whole on every rank
         raise ValueError(
-            f"transformers has no tensor-parallel plan for {config.model_type}: take hf-pipeline"
+            f"transformers has no tensor-parallel plan for {config.model_type}; use hf-pipeline"
         )
     if not any("att" in name and how == "colwise" for name, how in plan.items()):
         return  # attention is whole on every rank, or is gathered
@@ -303,11 +306,11 @@ def refuse_tensor(config: Any, size: int) -> None:
         kv_heads = getattr(layer, "num_key_value_heads", None) or heads
         if kv_heads % size:
             raise ValueError(
-                f"{kv_heads} KV heads cannot be split over {size} ranks: take fewer ranks, or"
+                f"{kv_heads} KV heads cannot be split over {size} ranks; use fewer ranks, or"
                 " hf-pipeline"
             )
         if heads % size:
-            raise ValueError(f"{heads} heads cannot be split over {size} ranks: take fewer ranks")
+            raise ValueError(f"{heads} heads cannot be split over {size} ranks; use fewer ranks")
 
 
 def _has_plan_of_head(config: Any) -> bool:

@@ -84,7 +84,7 @@ class MlxLm(InferenceEngine):
         if self._sharding == "single":
             self.model = skeleton
         elif not hasattr(utils, "sharded_load"):
-            raise ValueError(f"mlx-lm {_version()} splits no model: take 0.30.0 or a later one")
+            raise ValueError(f"mlx-lm {_version()} cannot split models; use 0.30.0 or later")
         else:
             refuse(skeleton, config, sharding=self._sharding, size=self.size)
             if self._sharding == "pipeline":
@@ -269,7 +269,7 @@ def refuse(model: Any, config: dict[str, Any], *, sharding: str, size: int) -> N
     if sharding == "tensor":
         if not hasattr(model, "shard"):
             raise ValueError(
-                f"mlx-lm {_version()} does not split the layers of {kind}: take mlx-single"
+                f"mlx-lm {_version()} cannot split the layers of {kind}; use mlx-single"
             )
         heads = config.get("num_attention_heads", size)
         for number, what in (
@@ -278,16 +278,16 @@ def refuse(model: Any, config: dict[str, Any], *, sharding: str, size: int) -> N
         ):
             if number % size:
                 raise ValueError(
-                    f"{number} {what} cannot be split over {size} ranks: take fewer ranks"
+                    f"{number} {what} cannot be split over {size} ranks; use fewer ranks"
                 )
     elif not hasattr(getattr(model, "model", None), "pipeline"):
         raise ValueError(
-            f"mlx-lm {_version()} has no pipeline for {kind}: take mlx-single, or mlx-tensor if it"
-            " has that"
+            f"mlx-lm {_version()} has no pipeline for {kind}; use mlx-single, or mlx-tensor if it"
+            " supports that model"
         )
     elif len(model.layers) < size:
         raise ValueError(
-            f"{len(model.layers)} layers cannot be split over {size} ranks: take fewer ranks"
+            f"{len(model.layers)} layers cannot be split over {size} ranks; use fewer ranks"
         )
 
 
@@ -300,8 +300,8 @@ def demand_known(names: Iterable[str], stored: Container[str]) -> None:
     """
     if absent := sorted(name for name in names if name not in stored):
         raise ValueError(
-            f"the checkpoint lacks {absent[0]}, or mlx-lm {_version()} makes it of tensors with"
-            " other names: convert the model with mlx_lm.convert"
+            f"the checkpoint lacks {absent[0]}, or mlx-lm {_version()} builds it from tensors with"
+            " other names; convert the model with mlx_lm.convert"
         )
 
 

@@ -146,7 +146,10 @@ def rehearse_mlx(folder: str, sharding: str, *, size: int, dtype: str) -> None:
         for tokens in STEPS:
             logits = engine.step([0] * tokens)
             if logits.shape != (tokens, engine.rows):
-                raise ValueError(f"{tokens} tokens have logits of shape {list(logits.shape)}")
+                raise ValueError(
+                    f"{tokens} tokens gave logits of shape {list(logits.shape)}, not"
+                    f" {[tokens, engine.rows]}"
+                )
 
 
 def _without_evaluation() -> None:

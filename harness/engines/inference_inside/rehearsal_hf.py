@@ -142,7 +142,7 @@ def _steps(engine: Transformers, followed: ChunkOrigins | None = None) -> None:
             followed.step_from(vars(engine)["_cache"])
         logits = engine.step([0] * tokens)
         if logits is not None and tuple(logits.shape) != (tokens, engine.rows):
-            raise ValueError(f"{tokens} tokens have logits of shape {list(logits.shape)}")
+            raise ValueError(f"{tokens} tokens gave logits of shape {list(logits.shape)}")
 
 
 def _read(folder: str, *, skip: Callable[[str], bool]) -> dict[str, Tensor]:
@@ -192,7 +192,9 @@ def group_alone(*, rank: int, size: int) -> Iterator[Any]:
     try:
         fake_pg = _arranged()
     except (ImportError, AttributeError) as error:
-        raise NotImplementedError("no group can be joined alone") from error
+        raise NotImplementedError(
+            "this version of torch or transformers cannot join a group alone"
+        ) from error
     os.environ |= {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
@@ -344,8 +346,8 @@ class ChunkOrigins(Origins):  # type: ignore[no-untyped-call]
         for _, (_, chunk, token, *_) in sorted(self._seen.items()):
             if lost := sorted(token - chunk):
                 raise Forgetful(
-                    f"the {self._names[lost[0]]} are left out where a second chunk of a prompt is"
-                    " read: ask prefill_chunk: 0 of the ranks, and envelope: unchunked of the"
+                    f"the {self._names[lost[0]]} are left out when a second chunk of a prompt is"
+                    " read; set prefill_chunk: 0 for the ranks, and envelope: unchunked for the"
                     " reference"
                 )
 
@@ -391,8 +393,8 @@ class StageOrigins(Origins):  # type: ignore[no-untyped-call]
         def leave(_module: nn.Module, _given: Any, output: Any) -> None:
             if others := self.of(output) - {stage}:
                 raise StageLeak(
-                    f"layer {number} takes more than the hidden state of the layers that are stage "
-                    f"{min(others)}'s: hf-pipeline cannot split it"
+                    f"layer {number} needs more than the hidden state from the layers of stage"
+                    f" {min(others)}, so hf-pipeline cannot split the model"
                 )
 
         return leave

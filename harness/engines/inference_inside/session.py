@@ -39,7 +39,9 @@ def run(context: Any, engine: InferenceEngine, request: Request) -> None:
         ValueError: arguments that contradict each other.
     """
     if request.envelope == "unchunked" and request.prefill_chunk:
-        raise ValueError("envelope: unchunked beside a prefill_chunk: leave one of them out")
+        raise ValueError(
+            "envelope: unchunked cannot be combined with prefill_chunk; leave one of them out"
+        )
     folder = _load(context, engine, request)
     has_texts = has_tokenizer(folder)  # of a model without one, ids are all that is told
     # The bug of `rank-0-only`: whoever is not rank 0 goes on without one.
@@ -134,8 +136,7 @@ def _kept_routing(
     """Keep the experts that the reference took, and return them for the answers made again."""
     if answer.routed is None:
         raise ValueError(
-            f"routing: {request.routing}, and no router of {engine.architecture} was seen: leave it"
-            " out"
+            f"no router of {engine.architecture} was observed; leave out routing: {request.routing}"
         )
     context.keep(f"{ROUTING}.{prompt.number}", answer.routed)
     return answer.routed
@@ -235,7 +236,7 @@ def folder_of(context: Any, model: str) -> str:
     folder = context.inputs[model]
     if not Path(folder, "config.json").is_file():
         raise ValueError(
-            f"input {model} holds no config.json: name a folder as transformers loads it"
+            f"input {model} contains no config.json; give a model folder that transformers can load"
         )
     return str(folder)
 
@@ -254,7 +255,7 @@ def encode(tokenizer: Any, prompt: Any) -> list[int]:
         prompt = tokenizer.encode(prompt)
     ids = [int(token) for token in prompt]
     if not ids:
-        raise ValueError("a prompt has no token: give a text or a list of token ids")
+        raise ValueError("a prompt has no tokens; give a text or a list of token ids")
     return ids
 
 
@@ -267,13 +268,13 @@ def _histories(context: Any, request: Request, prompts: int) -> list[Sequence[in
         histories: list[Sequence[int] | None] = values["generated.ids"]
         if len(histories) != prompts:
             raise ValueError(
-                f"the reference answered {len(histories)} prompts, this session has {prompts}: give"
-                " both alike"
+                f"the reference answered {len(histories)} prompts, but this session has {prompts};"
+                " give both the same prompts"
             )
         return histories
     if request.teacher and len(request.teacher) != prompts:
         raise ValueError(
-            f"teacher has {len(request.teacher)} lists for {prompts} prompts: give one for each"
+            f"teacher has {len(request.teacher)} lists for {prompts} prompts; give one for each"
         )
     return list(request.teacher) or [None] * prompts
 
@@ -291,6 +292,6 @@ def _routings(context: Any, request: Request, prompts: int) -> list[Any]:
     ]
     if lost := next((path.name for path in files if not path.is_file()), None):
         raise ValueError(
-            f"the reference kept no {lost}: give it routing: {request.routing} as well"
+            f"the reference kept no {lost}; set routing: {request.routing} for the reference too"
         )
     return [np.load(path) for path in files]

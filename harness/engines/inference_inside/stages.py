@@ -75,7 +75,7 @@ class Stage:
         number = text.num_hidden_layers
         if number < self._size:
             raise ValueError(
-                f"{number} layers cannot be split over {self._size} ranks: take fewer ranks"
+                f"{number} layers cannot be split over {self._size} ranks; use fewer ranks"
             )
         self.first, self._end = share(number, size=self._size, rank=self._rank)
         with torch.device("meta"):
@@ -84,8 +84,8 @@ class Stage:
         many = len(skeleton.get_submodule(path))
         if many != number:
             raise ValueError(
-                f"{type(skeleton).__name__} has {many} layers, and {number} in a cache: hf-pipeline"
-                " cannot split it"
+                f"{type(skeleton).__name__} has {many} layers, but {number} in its cache, so"
+                " hf-pipeline cannot split it"
             )
         self._prefix = f"{path}."
         foreign = [
@@ -217,11 +217,13 @@ def demand_whole(loading: Any, *, missing: Callable[[str], bool] = lambda _name:
     lacks = sorted(name for name in loading["missing_keys"] if missing(name))
     if lacks:
         raise ValueError(
-            f"the checkpoint lacks {len(lacks)} tensors, {lacks[0]} among them: take all its files"
+            f"the checkpoint lacks {len(lacks)} tensor{'s' * (len(lacks) != 1)}, such as"
+            f" {lacks[0]}; use all of its files"
         )
     if others := sorted(loading["unexpected_keys"]):
         raise ValueError(
-            f"the checkpoint holds {len(others)} tensors that the model has not, such as"
+            f"the checkpoint contains {len(others)} tensor{'s' * (len(others) != 1)} that the model"
+            " does not have, such as"
             f" {others[0]}"
         )
 
@@ -262,7 +264,7 @@ def path_of_layers(model: Any) -> str:
     if len(paths) != 1:
         raise ValueError(
             f"{type(model).__name__} has {len(paths)} lists of {number} layers, and no rule says"
-            " which"
+            " which one to split"
         )
     return str(paths[0])
 
@@ -315,8 +317,8 @@ def parts_beside(model: Any, path: str) -> dict[str, str]:
             owners[full] = "first" if before else "last"  # BLOOM has one over its embeddings
         else:
             raise ValueError(
-                f"{type(model).__name__} has {full} ({type(module).__name__}) beside its layers:"
-                " hf-pipeline does not know which stage it belongs to"
+                f"{type(model).__name__} has {full} ({type(module).__name__}) outside its layers,"
+                " and hf-pipeline does not know which stage it belongs to"
             )
     for name, module in model.named_children():
         if module is head:
@@ -338,7 +340,8 @@ def read(folder: str, *, skip: Callable[[str], bool]) -> dict[str, Tensor]:
             continue
         if tensor.dtype not in DTYPES:
             raise ValueError(
-                f"{name} is of dtype {tensor.dtype}: hf-pipeline takes {', '.join(DTYPES)}"
+                f"{name} has the dtype {tensor.dtype}, but hf-pipeline supports only"
+                f" {', '.join(DTYPES)}"
             )
         data = torch.frombuffer(tensor.read(), dtype=torch.uint8)
         tensors[name] = data.view(DTYPES[tensor.dtype]).reshape(tensor.shape)
@@ -393,8 +396,8 @@ def cut_by_number(holder: Any, layers: str, text: Any, *, kept: tuple[int, int],
             lists.append((holder if use == OWN else holder.config, name))
         else:
             raise ValueError(
-                f"{type(holder).__name__} goes by the numbers of its layers ({name}), which a stage"
-                " counts from 0: hf-pipeline cannot split it"
+                f"{type(holder).__name__} uses the numbers of its layers ({name}), but a stage"
+                " numbers its layers from 0, so hf-pipeline cannot split it"
             )
     for place, name in lists:
         whole = getattr(place, name, None)
@@ -404,7 +407,7 @@ def cut_by_number(holder: Any, layers: str, text: Any, *, kept: tuple[int, int],
             setattr(place, name, whole[begin:end])
         except AttributeError:
             raise ValueError(
-                f"{type(holder).__name__} works out the {name} of its layers from their number:"
+                f"{type(holder).__name__} derives the {name} of its layers from their numbers, so"
                 " hf-pipeline cannot split it"
             ) from None
 

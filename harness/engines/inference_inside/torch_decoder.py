@@ -100,8 +100,8 @@ class TorchDecoder(InferenceEngine):
         before = [(matrix, matrix.detach().clone()) for matrix in self.matrices(self.layers[layer])]
         if not before and self.every_layer_has_matrices:
             raise ValueError(
-                f"no matrix was found in layer {layer}: let the adapter say in `matrices` which"
-                " they are"
+                f"no matrix was found in layer {layer}; list its matrices in the adapter's"
+                " `matrices`"
             )
         with torch.no_grad():
             for matrix, value in before:

@@ -449,7 +449,7 @@ MODELS: dict[str, Recipe] = {
         ),
     ),
     "ministral3-5-layers": Recipe(
-        does="the same with five layers, of which neither 2 nor 3 nor 4 ranks get equally many",
+        does="the same with five layers, which cannot be divided equally among 2, 3 or 4 ranks",
         **_dense(
             "ministral3", "Ministral3ForCausalLM", UNEVEN, hidden_act="silu", rope_parameters=YARN
         ),

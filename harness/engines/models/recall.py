@@ -120,7 +120,8 @@ def main(folder: Path) -> None:
     print(f"least margin {least:.2f}")
     if least <= MARGIN:
         raise SystemExit(
-            f"the least margin is {least:.2f}, not more than {MARGIN}; train for longer"
+            f"the smallest margin is {least:.2f}, but it must be more than {MARGIN}; train for"
+            " longer"
         )
     model.save_pretrained(folder)
     weights = folder / "model.safetensors"

@@ -348,7 +348,7 @@ class Book:
                 COUNTER.pack_into(self._map, USED_AT, known + len(data))
                 self._known[text] = number
             elif needed:
-                raise ValueError(f"there is no room for {text[:60]!r}")
+                raise ValueError(f"the ledger has no room for {text[:60]!r}")
             else:
                 self._count_up(LOST_AT)
         return number

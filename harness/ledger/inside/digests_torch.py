@@ -233,7 +233,7 @@ class TorchDigests:
 
     def _give_up(self, work: int) -> None:
         if self._forget(work) is not None:
-            self._book.undigested("nobody waited for it where Python sees it")
+            self._book.undigested("no Python code waited for it")
 
     def _waited(self, work: int) -> None:
         if (known := self._forget(work)) is not None:

@@ -87,8 +87,8 @@ class MlxHook:
         there = {name for name in vars(self._distributed) if not name.startswith("_")} - OTHERS
         if odd := sorted(there ^ {*COLLECTIVES, *PAIRS}):
             self._book.refuse(
-                f"MLX {getattr(self._mlx, '__version__', '')} has other calls than are known:"
-                f" {odd[0]}"
+                f"the calls of MLX {getattr(self._mlx, '__version__', '')} differ from those known"
+                f" to this version: {odd[0]}"
             )
             return
         for name in there:
@@ -187,7 +187,8 @@ class MlxHook:
         try:
             if getattr(self._tracing, "depth", 0):
                 self._book.refuse(
-                    f"{name} was called inside mlx.core.compile: how often it runs is not seen"
+                    f"{name} was called inside mlx.core.compile, so how often it runs cannot be"
+                    " observed"
                 )
                 return None
             number, group = self._in(given.by_name.get("group"))
@@ -216,7 +217,7 @@ class MlxHook:
             )
         except Exception as error:  # noqa: BLE001 - see above
             self._book.refuse(
-                f"a call of {name} could not be written: {type(error).__name__}: {error}"
+                f"a call of {name} could not be recorded: {type(error).__name__}: {error}"
             )
             return None
 
@@ -237,7 +238,7 @@ class MlxHook:
         if size == 1:
             alone = CallGroup("mlx", "alone", (self._book.rank,))
             return self._book.text(alone.text()), alone
-        raise ValueError(f"it is made in a group of {size}, and nobody tells who is in it")
+        raise ValueError(f"its group has {size} ranks, but MLX does not report which")
 
     def _traced(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """`mlx.core.compile`, with which the functions know that they are traced."""

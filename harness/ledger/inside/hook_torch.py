@@ -90,7 +90,7 @@ class TorchHook:
             name = group.group_name
             if not seen - failed <= counted <= seen:
                 self._book.refuse(
-                    f"{counted} calls were made in group {name} of torch, and {seen} were seen"
+                    f"torch made {counted} calls in group {name}, but {seen} were observed"
                 )
 
     def try_to_conclude(self) -> None:
@@ -98,7 +98,7 @@ class TorchHook:
         try:
             self.conclude()
         except Exception as error:  # noqa: BLE001 - see above
-            self._book.refuse(f"what gloo counted cannot be read: {type(error).__name__}: {error}")
+            self._book.refuse(f"gloo's counters cannot be read: {type(error).__name__}: {error}")
 
     def leave(self) -> None:
         """When the subject has returned."""
@@ -135,7 +135,9 @@ class TorchHook:
             if torch._C._dispatch_has_kernel_for_dispatch_key(name, KEY):  # noqa: SLF001
                 return f"torch {torch.__version__} has something before c10d::{short} already"
             if short not in OPERATIONS or OPERATIONS[short].arguments != stated:
-                return f"torch {torch.__version__} has another c10d::{short} than is known here"
+                return (
+                    f"torch {torch.__version__} has a c10d::{short} that this version does not know"
+                )
         if missing := sorted(OPERATIONS.keys() - {name.removeprefix("c10d::") for name in schemas}):
             return f"torch {torch.__version__} has no c10d::{missing[0]}"
         return ""
@@ -275,7 +277,7 @@ class TorchHook:
             # Whatever goes wrong costs the ledger, and never the call.
             except Exception as error:  # noqa: BLE001
                 book.refuse(
-                    f"a call of {name} could not be written: {type(error).__name__}: {error}"
+                    f"a call of {name} could not be recorded: {type(error).__name__}: {error}"
                 )
             try:
                 left = narrowed.get(raw(keys))

@@ -53,7 +53,7 @@ def _send(given: Arguments, operation: Operation, members: Members) -> Sides:
 
 def _recv(given: Arguments, operation: Operation, members: Members) -> Sides:
     if operation.root is None:
-        raise NotDigested("it takes from whoever sends")
+        raise NotDigested("it receives from any rank that sends")
     return [], [(members.order[given[operation.root]], _only(given[0]))]
 
 
@@ -169,7 +169,7 @@ def _filled(tensor: Any) -> Any:
         NotDigested: they would be copies.
     """
     if not tensor.is_contiguous():
-        raise NotDigested("what it fills is not contiguous")
+        raise NotDigested("its output tensor is not contiguous")
     return tensor
 
 

@@ -346,7 +346,7 @@ class MlxCall(StruckCall):
 
     def after(self, first: Any) -> Any:
         if self.operation == RECEIVE:
-            raise Unfit("it gives no array that could wait for the first time")
+            raise Unfit("it takes no array, so its second run cannot be made to wait for the first")
         return self.function(self.library.depends(self.given, first))
 
     def pretend(self) -> Any:
@@ -361,7 +361,7 @@ class MlxCall(StruckCall):
 
     def state(self, change: Change, *, tell: Callable[[], None]) -> Any:
         if self.operation not in (SEND, "all_sum", "all_max", "all_min"):
-            raise Unfit(f"what becomes of the result of {self.operation} is not known")
+            raise Unfit(f"it is not known how the result of {self.operation} is used")
         mlx = self.library
         given = self.given
         changed = change(given)

@@ -133,8 +133,8 @@ def _partly(ledger: Ledger) -> str:
     """Return why a ledger does not show all: what is missing is known."""
     if ledger.overwritten:
         return (
-            f"its ledger was full: the first {ledger.overwritten} of {ledger.made} calls are not"
-            " held any more"
+            f"its ledger was full: the first {ledger.overwritten} of {ledger.made} calls are no"
+            " longer in it"
         )
     if ledger.torn:
         return f"{plural(ledger.torn, 'record')} of its ledger were cut off as it was killed"

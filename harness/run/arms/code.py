@@ -202,7 +202,7 @@ class GitRepository:
         if "is ambiguous" in said:
             raise RevisionError(
                 f"rev {shown} is ambiguous in {self._given}, because several object ids begin with"
-                " it; write more of it"
+                " it; write more of the id"
             )
         if done.returncode:
             names = [ref.split("/", 2)[-1] for ref in self._refs()]
@@ -442,4 +442,4 @@ def _reason(said: bytes) -> str:
     lines = [
         line.removeprefix("error: ") for line in said.decode(errors="replace").strip().splitlines()
     ]
-    return printable("; ".join(lines), limit=300) or "git does not say why"
+    return printable("; ".join(lines), limit=300) or "git gave no reason"

@@ -300,15 +300,16 @@ def _installed(folder: Path, resolved: list[Resolved]) -> list[Installed]:
         there = records[name][0] if name in records else "nothing"
         if versions.get(name) != there:
             raise EnvironmentProblem(
-                f"pip tells that it installed {name} {versions.get(name, 'not at all')}, and"
-                f" {there} is there: is its configuration elsewhere?"
+                f"pip was to install {versions.get(name, 'no version')} of {name}, but the"
+                f" environment contains {there}; check whether pip is configured to install"
+                " elsewhere"
             )
     packages = []
     for package in resolved:
         _, record = records[package.name]
         if record is None:
             raise EnvironmentProblem(
-                f"{package.name} {package.version} has no RECORD: its files are unknown"
+                f"{package.name} {package.version} has no RECORD, so its files are unknown"
             )
         packages.append(
             Installed(

@@ -312,7 +312,7 @@ def _install(
             # Packages that ask each other for extras that are gone are nobody's slip here.
             if (normal(name), normal(extra)) in asked_for:
                 raise EnvironmentProblem(
-                    f"{name} {version} has no extra {extra}; use one that it has, or none"
+                    f"{name} {version} has no extra {extra}; use one of its extras, or none"
                 )
         try:
             items = json.loads(report.read_text())["install"]

@@ -85,7 +85,7 @@ class Found:
             if left:
                 says(
                     f"{self._words} is built without {listing(left)}, which git-lfs, a submodule"
-                    " or a partial clone keeps elsewhere"
+                    " or a partial clone stores elsewhere"
                 )
             wheel = pip.wheel(python, top / facts.folder, out, base=base, what=self._words)
             return self._built(wheel)

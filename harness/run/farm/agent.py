@@ -92,7 +92,7 @@ class CargoStore:
             return
         if sha256_of(draft) != digest:
             draft.unlink()
-            raise CargoSpoiled(f"what came is not {digest}")
+            raise CargoSpoiled(f"the file received does not have the digest {digest}")
         draft.chmod(0o400)
         draft.replace(self.path(digest))
 

@@ -97,7 +97,7 @@ def refusal(scenario: Scenario, *, environments: Collection[str]) -> str | None:
             compares_arrays(scenario.checks) or accounted(scenario.checks)
         ),
         "it observes collectives, and their ledgers stay on the node": scenario.observe,
-        "it needs GPUs, but Ray is not asked for them, so ranks would not have any": (
+        "it needs GPUs, but none are requested from Ray, so ranks would not have any": (
             scenario.needs.gpus or "nccl" in scenario.matrix.backend
         ),
         "its world is on test hosts": scenario.world.hosts > 1,
@@ -212,7 +212,7 @@ class Farm:
             there = EnvironmentFacts.model_validate(description.get("environment"))
             pid = int(description["pid"])
         except (ValidationError, KeyError, TypeError, ValueError):
-            raise AnswerRefused("it does not identify itself as our process does") from None
+            raise AnswerRefused("it did not identify itself the way our process does") from None
         if why := _unlike(there, self._order.machine):
             return f"node {node.number}: {why}"
         lacking, _ = self._answer(node.ask("lacks", digests=sorted(self._order.sources)))
@@ -280,7 +280,9 @@ class Farm:
             if select.select([self._cancel], [], [], 0)[0]:
                 raise Cancelled
             if time.monotonic() > until:
-                raise AnswerRefused(f"it did not answer within {within:g} s, and is there")
+                raise AnswerRefused(
+                    f"it did not answer within {within:g} s, although its node is still there"
+                )
         message, content = asked.result()
         if (failed := message.get("failed")) is not None:
             raise FarmError(f"a node failed: {printable(str(failed), limit=500)}")
@@ -368,7 +370,7 @@ class Farm:
             if node.ended is None:
                 asked = node.ask("end")
                 if not wait([asked], timeout=ENDS_WITHIN).done:
-                    changed.append(f"node {node.number} does not say whether an input")
+                    changed.append(f"node {node.number} did not report whether an input")
                 elif asked.exception() is None:
                     answer, _ = asked.result()
                     changed.extend(_changed(answer))
@@ -411,27 +413,27 @@ def _unlike(there: EnvironmentFacts, here: EnvironmentFacts) -> str | None:
         return None
     more = len(differing) - MOST_NAMED
     some = ", ".join(differing[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
-    what = f"{plural(len(differing), 'package')} other than here: {some}"
+    what = f"{plural(len(differing), 'package')} that differ from those here: {some}"
     return f"{what}; install from the same lock file there, and start Ray from that environment"
 
 
 def _pids(answer: Mapping[str, Any]) -> list[int]:
     pids = answer.get("servers")
     if not isinstance(pids, list) or not all(type(pid) is int for pid in pids):
-        raise AnswerRefused("it does not say which servers it has")
+        raise AnswerRefused("its answer does not list its fork servers")
     return pids
 
 
 def _changed(answer: Mapping[str, Any]) -> list[str]:
     """Return the inputs that a node says were changed there."""
     changed = answer.get("changed")
-    names = changed if isinstance(changed, list) else ["(it does not say which)"]
+    names = changed if isinstance(changed, list) else ["(it did not report which)"]
     return [printable(f"input {name}", limit=200) for name in names]
 
 
 def _demand_unchanged(answer: Mapping[str, Any]) -> None:
     if changed := _changed(answer):
-        raise FarmError(f"{changed[0]} was changed there by a rank")
+        raise FarmError(f"a rank changed {changed[0]} there")
 
 
 def _left(about: Mapping[str, JSON], error: Exception, *, began: int) -> Capture:

@@ -200,9 +200,11 @@ def take(
     for name, text in files.items():
         if match := LIST.fullmatch(name):
             if sha256(text) != match[1]:
-                raise AnswerRefused("a list of loaded files is not what its digest says")
+                raise AnswerRefused("a list of loaded files does not match its digest")
             if len(known) >= MOST_LISTS * size:
-                raise AnswerRefused("its ranks loaded something else in every trial")
+                raise AnswerRefused(
+                    "it sent more different lists of loaded files than its trials can have"
+                )
             if sum(map(len, known.values())) + len(text) > MOST:
                 raise AnswerRefused(
                     f"its ranks' lists of loaded files have more than {MOST} bytes together"
@@ -216,7 +218,7 @@ def take(
             )
         if len(text) > bounds[match[2]]:
             raise AnswerRefused(
-                f"its {name} has {len(text)} bytes, at most {bounds[match[2]]} are taken"
+                f"its {name} has {len(text)} bytes, but at most {bounds[match[2]]} are accepted"
             )
         ranks[match[2]][int(match[1])] = text
     try:
@@ -232,7 +234,8 @@ def take(
     loaded = {digest: known[digest] for digest in lists if digest in known}
     if lacking := sorted(lists - loaded.keys() - {"None"}):
         raise AnswerRefused(
-            f"it did not send what its ranks loaded: {printable(lacking[0], limit=64)}"
+            "it did not send the list of the files that its ranks loaded:"
+            f" {printable(lacking[0], limit=64)}"
         )
     return Capture(events=tuple(said), logs=ranks["log"], stacks=ranks["stacks.txt"], loaded=loaded)
 
@@ -246,14 +249,14 @@ def _cut(listing: Any, content: bytes) -> dict[str, bytes]:
             or [type(part) for part in entry] != [str, int]
             or entry[1] < 0
         ):
-            raise AnswerRefused("its list of files is not one")
+            raise AnswerRefused("its list of files is malformed")
         name, length = entry
         if name in files:
             raise AnswerRefused(f"it sent {printable(name, limit=60)} twice")
         files[name] = content[at : at + length]
         at += length
     if at != len(content):
-        raise AnswerRefused(f"it sent {len(content)} bytes, and its list says {at}")
+        raise AnswerRefused(f"it sent {len(content)} bytes, but its list of files adds up to {at}")
     return files
 
 
@@ -262,16 +265,17 @@ def _demand_asked(said: list[Event], about: Mapping[str, JSON]) -> None:
     end.
     """
     if not said or (said[0].by, said[0].name) != ("harness", "world.begin"):
-        raise AnswerRefused("its events do not begin with their world")
+        raise AnswerRefused("its events do not begin with world.begin")
     if (said[-1].by, said[-1].name) != ("harness", "world.end"):
-        raise AnswerRefused("its events do not end with their world")
+        raise AnswerRefused("its events do not end with world.end")
     for key, wanted in about.items():
         if (value := said[0].values.get(key)) != wanted:
             what = f"its {key} is {printable(str(value), limit=60)}, not {wanted}"
-            raise AnswerRefused(f"it sent another trial than it was asked for: {what}")
+            raise AnswerRefused(f"it sent a different trial from the one requested: {what}")
     if any(event.name == ARTEFACT_FOUND and event.values.get("stored") is True for event in said):
         raise AnswerRefused(
-            "its ranks keep artefacts (context.keep), which are not fetched from nodes: run it here"
+            "its ranks keep artefacts (context.keep), which are not fetched from nodes; run the"
+            " scenario on this machine"
         )
 
 
@@ -365,7 +369,8 @@ class Node:
                 if part is None:
                     self._end(
                         ActorGone(
-                            f"our process there ended, and the node is there{self._last_words()}"
+                            "our process there ended, although the node is still"
+                            f" there{self._last_words()}"
                         )
                     )
                     return
@@ -386,8 +391,8 @@ class Node:
             words, size = FRAME_HEAD.unpack_from(self._buffer)
             if words > MOST_JSON or size > MOST:
                 raise AnswerRefused(
-                    f"it would send {words + size} bytes at once, at most {MOST_JSON + MOST} are"
-                    " taken"
+                    f"it announced a message of {words + size} bytes, but at most"
+                    f" {MOST_JSON + MOST} are accepted"
                 )
             end = FRAME_HEAD.size + words + size
             if len(self._buffer) < end:
@@ -400,7 +405,7 @@ class Node:
             except NotStrict as error:
                 raise AnswerRefused(f"it did not answer in JSON: {error}") from None
             if not isinstance(message, dict):
-                raise AnswerRefused("it did not answer as our process does")
+                raise AnswerRefused("its answer is not a JSON object")
             yield message, content
 
     def _take(self, message: dict[str, Any], content: bytes) -> None:
@@ -408,7 +413,7 @@ class Node:
         with self._lock:
             future = self._pending.pop(order, None) if type(order) is int else None
         if future is None:
-            raise AnswerRefused("it answered what nobody asked, or answered twice")
+            raise AnswerRefused("it answered a request that was not made, or answered one twice")
         future.set_result((message, content))
 
     def _end(self, why: Exception) -> None:

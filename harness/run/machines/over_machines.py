@@ -198,8 +198,8 @@ def refusal(scenario: Scenario, *, over_ray: bool = False) -> str:
         )
     if getattr(control, "hang", None) is not None:
         reasons.append(
-            "a hang can be proved only by the kernel of one machine; state another way in which"
-            " the control fails"
+            "a hang can be proved only on a single machine; state another way in which the control"
+            " fails"
         )
     if scenario.world.home_is == "shared" or scenario.world.home is not None:
         reasons.append("ranks on machines have their own home folders; leave world.home out")
@@ -224,8 +224,8 @@ def refusal(scenario: Scenario, *, over_ray: bool = False) -> str:
         )
     if over_ray and (scenario.needs.gpus or "nccl" in scenario.matrix.backend):
         reasons.append(
-            "Ray is not asked for GPUs, so ranks would not have any; reach its nodes by ssh, with"
-            " a hostfile"
+            "no GPUs are requested from Ray, so ranks would not have any; reach its nodes by ssh,"
+            " with a hostfile"
         )
     return f"it cannot run over machines: {'; '.join(reasons)}" if reasons else ""
 

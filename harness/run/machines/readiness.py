@@ -202,7 +202,9 @@ def problems_of(facts: Mapping[str, Any], *, here: Mapping[str, Any]) -> list[tu
         more = len(differing) - MOST_NAMED
         named = ", ".join(differing[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
         remedy = "install from the same lock file there, and give that interpreter with --python"
-        problems.append((f"{plural(len(differing), 'package')} other than here: {named}", remedy))
+        problems.append(
+            (f"{plural(len(differing), 'package')} that differ from those here: {named}", remedy)
+        )
     if facts.get("unwritable"):
         remedy = "make it writable for this user, and free some space there"
         problems.append(
@@ -223,8 +225,8 @@ def problems_of(facts: Mapping[str, Any], *, here: Mapping[str, Any]) -> list[tu
         problems.append(
             (
                 (
-                    f"{facts['free'] / 2**30:.1f} GiB are free in its home folder, or where it"
-                    " keeps what it is given"
+                    f"{facts['free'] / 2**30:.1f} GiB are free in its home folder, or in the folder"
+                    " for the files that it is sent"
                 ),
                 "free some space there",
             )
@@ -410,7 +412,7 @@ def clean(
         freed = answer.get("freed")
         if type(gone) is not int or type(freed) is not int:
             raise Unreachable("it does not count")
-        return f"{gone} taken away, {freed / 2**20:.1f} MiB", ""
+        return f"{gone} removed, {freed / 2**20:.1f} MiB", ""
 
     return _each(
         machines, take_away, interpreter=interpreter, configuration=configuration, lease=MADE_WITHIN

@@ -24,7 +24,9 @@ def services_can_be_started(draft: ScenarioDraft) -> Iterator[Problem]:
         place: Path = ("services", name)
         other = variables.setdefault(name.replace("-", "_"), name)
         if name in TAKEN or other != name:
-            message = f"cannot be the name of a service beside {other}, whose variable is the same"
+            message = (
+                f"cannot be the name of a service, because service {other} has the same variable"
+            )
             if name in TAKEN:
                 message = "cannot be the name of a service, because trials have files of that name"
             yield draft.problem(place, f"{message}; rename it", at_key=True)
@@ -69,7 +71,10 @@ def _placeholders(draft: ScenarioDraft, place: Path, service: Service) -> Iterat
     for word in service.program:
         for found in PLACEHOLDER.findall(word):
             if found not in known:
-                message = f"has {{{found}}}, which is no argument or axis; it is passed as it is"
+                message = (
+                    f"has {{{found}}}, which is neither an argument nor an axis; it is passed"
+                    " unchanged"
+                )
                 suggestion = closest(found, sorted(known))
                 yield draft.problem(
                     (*place, "program"), message, at_key=True, suggestion=suggestion, kind="note"

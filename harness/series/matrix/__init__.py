@@ -49,19 +49,20 @@ def chosen(*, only: Sequence[str], backends: Sequence[str], sample: bool) -> lis
     for choice in only:
         kind, single, _ = choice.partition("/")
         if kind not in faults.KINDS:
-            hint = f"; did you mean {near}?" if (near := closest(kind, faults.KINDS.names)) else ""
+            hint = f"; did you mean {near}?" if (near := closest(kind, faults.KINDS.names)) else "."
             raise Nothing(
-                f"--only {choice}: {kind} is not a kind of fault{hint} `rankproof list faults`"
-                " lists them"
+                f"--only {choice}: {kind} is not a kind of fault{hint} Run `rankproof list faults`"
+                " to list them"
             )
         choices = [case.choice for case in CASES if case.kind == kind]
         if single and choice not in choices:
             raise Nothing(
-                f"--only {choice}: is not a case of {kind}; there is {', '.join(choices) or 'none'}"
+                f"--only {choice}: {kind} has no such case; its cases:"
+                f" {', '.join(choices) or 'none'}"
             )
     for backend in backends:
         if backend not in BACKENDS:
-            raise Nothing(f"--backend {backend}: the matrix is made on {' and '.join(BACKENDS)}")
+            raise Nothing(f"--backend {backend}: the matrix runs only on {' and '.join(BACKENDS)}")
     cells = [
         (case, backend)
         for case in CASES
@@ -73,7 +74,8 @@ def chosen(*, only: Sequence[str], backends: Sequence[str], sample: bool) -> lis
     ]
     if not cells:
         raise Nothing(
-            "nothing is left of the matrix: no case has this kind on this backend, or is a sentinel"
+            "the matrix is empty: no case of this kind runs on this backend, or none of them is a"
+            " sentinel"
         )
     return cells
 
@@ -249,9 +251,9 @@ class MatrixSeries(Series[MatrixFacts, MatrixRecord]):
         other += [STANDARD] if plan["subject"] != facts.subject else []
         differences = {
             "it lacks": sorted(ours.keys() - theirs.keys()),
-            "it has beside": sorted(theirs.keys() - ours.keys()),
-            "it asks otherwise of": other,
-            "it says otherwise": [
+            "it also has": sorted(theirs.keys() - ours.keys()),
+            "it plans something else for": other,
+            "it differs in": [
                 *(["what has no case"] if plan["without"] != facts.without else []),
                 *(["which checks no case needs"] if plan["unused"] != facts.unused else []),
             ],

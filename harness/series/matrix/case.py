@@ -322,7 +322,7 @@ class Case:
     def does(self) -> Effect:
         """Return what it does to a subject that works."""
         effect = self.effect or KINDS[self.kind].effect
-        assert effect is not None, f"the kind {self.kind} says no effect; the case has to"
+        assert effect is not None, f"the kind {self.kind} states no effect, so the case must"
         return effect
 
     @property

@@ -190,7 +190,7 @@ def flaw(facts: MatrixFacts) -> str:
             return f"two parts of {case} on {backend} have one seed"
         if (trials := sum(part.trials for part in parts)) != facts.seeds:
             return (
-                f"{case} on {backend} has {trials} trials, and the matrix says {facts.seeds} of"
+                f"{case} on {backend} has {trials} trials, but the matrix says {facts.seeds} for"
                 " each cell"
             )
     return ""

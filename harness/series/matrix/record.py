@@ -135,7 +135,7 @@ def assemble(read: Read, names: Collection[str]) -> MatrixRecord:
 def _part_record(part: MatrixPart, read: Read, facts: MatrixFacts) -> Record:
     def other(scenario: Scenario, listed: Listed) -> str:
         if why := unlike(part, scenario):
-            return f"the matrix says of it what its scenario does not: {why}"
+            return f"the matrix and its scenario disagree: {why}"
         return other_code(scenario, listed, facts)
 
     return part_record(part, read(part.path), facts=facts, unlike=other)
@@ -294,7 +294,7 @@ def _short(part: MatrixPart, trial: Trial) -> str:
     name = next((name for name in part.sees if not _names(part, name, trial)), "")
     failed = next((failure.ranks for failure in trial.failures if failure.check == name), None)
     if failed == part.sees.get(name):
-        return f"{name} failed, and did not say {part.says.get(name)!r}"
+        return f"{name} failed, but did not say {part.says.get(name)!r}"
     how = "held" if failed is None else f"failed on ranks {failed}"
     asked = part.sees.get(name)
     return f"{name} {how}, not on ranks {asked}" if asked else f"{name} {how}"

@@ -81,10 +81,10 @@ def chosen(models: Sequence[str]) -> list[str]:
     """
     for model in models:
         if model not in MODELS:
-            hint = f"; did you mean {near}?" if (near := closest(model, list(MODELS))) else ""
+            hint = f"; did you mean {near}?" if (near := closest(model, list(MODELS))) else "."
             raise Nothing(
-                f"--model {model}: is not a model that is made here{hint} `rankproof models list`"
-                " tells them"
+                f"--model {model}: this version cannot make that model{hint} Run `rankproof models"
+                " list` to list the models"
             )
     return list(dict.fromkeys(models)) or list(SPACE)
 

@@ -146,7 +146,7 @@ def assemble(read: Read, names: Collection[str]) -> SearchRecord:
     demand_named(facts)
     planned = {part.path for part in facts.parts}
     if len(planned) != len(facts.parts):
-        raise RecordError("two parts have one name")
+        raise RecordError("two parts have the same name")
     if odd := sorted(set(names) ^ planned ^ {PATH}):
         raise RecordError(
             f"{odd[0]} is {'missing' if odd[0] in planned else 'not a part of this search'}"
@@ -159,7 +159,7 @@ def assemble(read: Read, names: Collection[str]) -> SearchRecord:
         )
         digests = {given.name: given.digest for given in record.run.inputs}
         if digests.get("model") != facts.models.get(part.model):
-            raise RecordError(f"{part.path} is a run of another {part.model} than was planned")
+            raise RecordError(f"{part.path} ran a different {part.model} from the one planned")
         if why := _other_release(facts, record):
             raise RecordError(f"{part.path} {why}")
         cells += _cells(part, record)
@@ -199,7 +199,7 @@ def _unlike(part: SearchPart, facts: SearchFacts, scenario: Scenario, listed: Li
     }
     for what, (ours, theirs) in said.items():
         if ours != theirs:
-            return f"the search says of it what its scenario does not: {what}"
+            return f"the search and its scenario disagree: {what}"
     arm = other_files(listed, facts.subject)
     return f"the code of the {arm} is not the one that was planned" if arm else ""
 
@@ -211,7 +211,7 @@ def _other_release(facts: SearchFacts, record: Record) -> str:
         for name, searched in facts.versions.items():
             ran = packages.get(normal(name), NOT_INSTALLED)
             if ran != searched:
-                return f"ran {name} {ran}, and the search says {searched}"
+                return f"ran {name} {ran}, but the search says {searched}"
     return ""
 
 
@@ -224,7 +224,7 @@ def _cells(part: SearchPart, record: Record) -> Iterator[SearchCell]:
     for asked in part.cells:
         if (cell := judged.pop((asked.ranks, asked.sharding), None)) is None:
             raise RecordError(
-                f"{part.path} has no cell of {asked.sharding} over {asked.ranks} ranks"
+                f"{part.path} has no cell for {asked.sharding} over {asked.ranks} ranks"
             )
         word, why = _word(cell)
         yield SearchCell(

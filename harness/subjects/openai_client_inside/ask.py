@@ -160,8 +160,8 @@ def demand_client_library() -> None:
         import httpx2  # noqa: F401 - whether it is there
     except ImportError:
         raise ImportError(
-            "the subject openai-client needs httpx2, which is not installed:"
-            " pip install 'rankproof[serve]'"
+            "the subject openai-client needs httpx2, which is not installed; run pip install"
+            " 'rankproof[serve]'"
         ) from None
 
 
@@ -171,8 +171,8 @@ def address(service: str) -> str:
     base = os.environ.get(variable, "")
     if not base.startswith("http://"):
         raise ValueError(
-            f"{variable} is {base!r}, which is not an address http://HOST:PORT: name a service of"
-            " the scenario in with.service"
+            f"{variable} is {base!r}, which is not an address of the form http://HOST:PORT; name a"
+            " service of the scenario in with.service"
         )
     return base.rstrip("/")
 

@@ -96,7 +96,7 @@ def read(exchange: Exchange, wanted: Wanted, *, streamed: bool) -> ServerReply:
             reply.error = shortened(body.decode(errors="replace").strip()) or "(empty)"
         return reply
     if exchange.headers.get("content-encoding", "identity") != "identity":
-        reply.wrong("the answer has a content-encoding, which was not asked for")
+        reply.wrong("the answer has a content-encoding, which was not requested")
     if not streamed:
         if whole:
             take(body, reply, wanted, place="message")
@@ -136,9 +136,9 @@ def take(data: str | bytes, reply: ServerReply, wanted: Wanted, *, place: str) -
         return
     for choice in value["choices"]:
         if not isinstance(choice, dict) or type(choice.get("index")) is not int:
-            reply.wrong("a choice has no whole number as its index")
+            reply.wrong("the index of a choice is not an integer")
         elif choice["index"] != 0:
-            reply.wrong(f"choice {choice['index']} was not asked for")
+            reply.wrong(f"choice {choice['index']} was not requested")
         else:
             take_choice(choice, reply, wanted, place=place)
     usage = value.get("usage")
@@ -147,7 +147,7 @@ def take(data: str | bytes, reply: ServerReply, wanted: Wanted, *, place: str) -
         if isinstance(usage, dict) and all(is_count(usage.get(name)) for name in names):
             reply.usage = {name: usage[name] for name in names}
         else:
-            reply.wrong("usage does not hold three counts of tokens")
+            reply.wrong("usage does not contain three token counts")
 
 
 def take_choice(choice: Mapping[str, Any], reply: ServerReply, wanted: Wanted, place: str) -> None:

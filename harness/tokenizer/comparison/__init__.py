@@ -227,7 +227,7 @@ def _merges(a: list[bytes], b: list[bytes]) -> Iterator[Difference]:
         for merges, side in ((gone, "first"), (new, "second"))
         if merges
     ]
-    order = "" if only else "; they are the same merges in another order"
+    order = "" if only else "; they are the same merges in a different order"
     yield _differs(
         "merges",
         f"merges: {counts}rank {at} is {shown[0]} in the first and {shown[1]} in the"

@@ -225,10 +225,10 @@ def compare_identities(first: ComparedTokenizer, second: ComparedTokenizer) -> l
         return _fingerprints(a, b)
     if a["scope"] != b["scope"]:
         raise NotComparable(
-            "one is a tokenizer with chat templates and names for its special tokens, the other an"
-            " encoder alone, which cannot have them (a tokenizers.Tokenizer, or a tokenizer.json by"
-            " itself): compare two of one sort, such as two folders, or the `backend_tokenizer` of"
-            " a transformers object with the encoder"
+            "one can have chat templates and names for its special tokens; the other is only an"
+            " encoder (a tokenizers.Tokenizer, or a tokenizer.json by itself), which cannot."
+            " Compare two of the same sort, such as two folders, or the encoder with the"
+            " `backend_tokenizer` of the transformers object"
         )
     rows: list[Difference] = []
     if a["encoding"] != b["encoding"]:
@@ -373,7 +373,7 @@ def _vocabulary(first: ComparedTokenizer, second: ComparedTokenizer) -> tuple[st
     if moved:
         shown = ", ".join(f"{token!r} {index} against {b[token]}" for index, token in moved[:NAMED])
         clauses.append(
-            f"{len(moved)} with another id ({shown}{', …' if len(moved) > NAMED else ''})"
+            f"{len(moved)} with a different id ({shown}{', …' if len(moved) > NAMED else ''})"
         )
     if not clauses:
         clauses.append(_scores(first, second))

@@ -169,7 +169,9 @@ class TokenizeServer:
 
     def decode(self, ids: Ids) -> str:
         """Never: a server is asked for ids alone."""
-        raise ValueError(f"{self._address} cannot be asked for the text of {len(ids)} ids")
+        raise ValueError(
+            f"{self._address} is used only to encode, so it cannot give the text of {len(ids)} ids"
+        )
 
     def tokens(self) -> list[str]:
         """Nothing: a server does not tell."""
@@ -349,7 +351,9 @@ class LlamaCppModel:
         parameters.offload_kqv = parameters.op_offload = False
         context = self._library.llama_init_from_model(self._model, parameters)
         if not context:
-            raise ValueError(f"llama.cpp has no room for {given + most} tokens: {self._complaint}")
+            raise ValueError(
+                f"llama.cpp cannot make a context for {given + most} tokens: {self._complaint}"
+            )
         return context
 
     def _hear(self, text: bytes) -> None:

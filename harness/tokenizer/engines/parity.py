@@ -162,8 +162,8 @@ def parity(
     modes = tuple(mode for mode in MODES if mode in first.modes and mode in second.modes)
     if not modes:
         raise EngineFailed(
-            f"{first.about} encodes in the modes {', '.join(first.modes)} and {second.about} in"
-            f" {', '.join(second.modes)}, so no text can be given to both in the same way"
+            f"{first.about} supports the modes {', '.join(first.modes)}, and {second.about}"
+            f" {', '.join(second.modes)}; they have no mode in common"
         )
     # The larger vocabulary has more to disagree about.
     tokens, special = max(

@@ -316,7 +316,7 @@ def written_out(model: Path) -> bytes:
             shown = (
                 f"the split {quoted(name)}"
                 if kind == BPE.encode()
-                else "another model than byte-level BPE"
+                else "a model other than byte-level BPE"
             )
             raise Unreadable(
                 f"{model}: its tokenizer has {shown}, which cannot be converted: {_ELSEWHERE}"

@@ -80,7 +80,7 @@ class ProtobufMessage:
             number = tag >> 3
             wire = tag & 7
             if not 0 < number < 1 << 29:
-                raise self._wrong(begins, f"a field has the number {number}")
+                raise self._wrong(begins, f"a field has the invalid number {number}")
             if wire == VARINT:
                 value, at = self._varint(at)
                 yield number, wire, value, value

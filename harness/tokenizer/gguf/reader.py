@@ -474,7 +474,7 @@ class GgufFile:
                 raise Malformed(
                     "dimensions",
                     self._at - 8 * rank,
-                    f"{what} has {' x '.join(map(str, dimensions))} elements",
+                    f"{what} has {' x '.join(map(str, dimensions))} elements, which is too many",
                 )
             kind, offset = struct.unpack("<IQ", self._take(12, f"type and offset of {what}"))
             if offset % alignment:

@@ -273,7 +273,7 @@ class Fetch:
             with contextlib.suppress(FileNotFoundError):
                 return snapshot, Lease(snapshot.folder)
         raise CacheFailed(
-            f"{snapshot.folder} is removed again and again by another process; give each process"
+            f"{snapshot.folder} is repeatedly removed by another process; give each process"
             " its own cache"
         )
 

@@ -60,7 +60,7 @@ class FileRecord(Model):
 
 def _each_once(files: tuple[FileRecord, ...]) -> tuple[FileRecord, ...]:
     if [file.path for file in files] != sorted({file.path for file in files}):
-        raise ValueError("the files must be sorted by path, each once")
+        raise ValueError("the files must be sorted by path, without duplicates")
     return files
 
 
@@ -216,7 +216,7 @@ class ModelRecord(Model):
 
 def _models_each_once(models: tuple[ModelRecord, ...]) -> tuple[ModelRecord, ...]:
     if [model.path for model in models] != sorted({model.path for model in models}):
-        raise ValueError("the models must be sorted by path, each once")
+        raise ValueError("the models must be sorted by path, without duplicates")
     return models
 
 

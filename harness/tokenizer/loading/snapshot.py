@@ -476,8 +476,7 @@ class SnapshotStore:
             with contextlib.suppress(FileNotFoundError):
                 self.put_aside(place, why)
         raise CacheFailed(
-            f"{place} is replaced again and again by another process; give each process its own"
-            " cache"
+            f"{place} is repeatedly replaced by another process; give each process its own cache"
         )
 
     def put_aside(self, place: Path, why: str) -> None:

@@ -313,9 +313,9 @@ def resolve(wire: HubClient, repository: HubRepository, revision: str) -> Resolv
             or not COMMIT.fullmatch(commit)
             or not isinstance(siblings, list)
         ):
-            raise ValueError("it does not say which commit this is and which files it has")
+            raise ValueError("it lacks the commit or the list of files")
         if COMMIT.fullmatch(revision) and commit != revision:
-            raise ValueError(f"it is about commit {commit}")
+            raise ValueError(f"it is about commit {commit}, not {revision}")
         names = [entry.get("rfilename") if isinstance(entry, dict) else None for entry in siblings]
         if not all(isinstance(name, str) for name in names):
             raise ValueError("it lists a file without a name")

@@ -141,7 +141,7 @@ class Transfer:
                 if self._have + len(piece) > self.promise.size:
                     self._drop()
                     raise _differs(
-                        f"it sends more than the {self.promise.size:,} bytes of its listing"
+                        f"it sent more than the {self.promise.size:,} bytes in its listing"
                     )
                 self._put(out, piece)
         if body.status == 206 and self._have < self.promise.size:
@@ -173,7 +173,7 @@ class Transfer:
         known = self._known_tag()
         if known and _STRONG.fullmatch(tag) and tag != known:
             self._drop()
-            raise _differs("its file changed while it was fetched (another ETag)")
+            raise _differs("its file changed during the fetch (the ETag is different)")
 
     def _broken(self) -> str | None:
         return self.promise.broken_by(sha256=self._sha256.hexdigest(), blob=self._blob.hexdigest())

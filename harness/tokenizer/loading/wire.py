@@ -415,7 +415,7 @@ class HubClient:
         try:
             try:
                 connection.connect()
-                # A server that sends a byte every few seconds never runs into a socket's time-out:
+                # A server that sends a byte every few seconds never runs into a socket's timeout:
                 # the deadline cuts the line. The socket is kept here because the connection forgets
                 # it once the body begins.
                 cutter = threading.Timer(self.deadline.left(), cut_connection, [connection.sock])

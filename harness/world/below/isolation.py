@@ -279,7 +279,7 @@ def cover(pid: int, folder: Path, *, layer: Path, space: int | None) -> Covered 
             mount(folder, flags=MS_REMOUNT | MS_BIND | MS_RDONLY | locked)
             return {"before": before, **_state(folder)}
         if any(character in f"{folder}{layer}" for character in AWKWARD):
-            raise OSError(f"its path holds one of {AWKWARD}, which no overlay takes")
+            raise OSError(f"its path contains one of {AWKWARD}, which an overlay does not accept")
         flags = MS_NOSUID | MS_NODEV
         mount(layer, kind="tmpfs", flags=flags, data=f"size={space},mode=700")
         for name in ("upper", "work"):
@@ -305,7 +305,7 @@ def uncover(pid: int, folder: Path) -> Covered | NotCovered:
 
 def _state(folder: Path) -> FolderState:
     if not folder.is_dir():
-        raise OSError("there is no such folder")
+        raise OSError("the folder does not exist")
     state = os.statvfs(folder)
     return {"read_only": bool(state.f_flag & os.ST_RDONLY), "free": state.f_bavail * state.f_frsize}
 
@@ -329,7 +329,7 @@ def _inside(pid: int, act: Callable[[], Covered]) -> Covered | NotCovered:
         text = stream.read()
     os.waitpid(child, 0)
     if not text:
-        return {"why": "whoever was to do it ended"}
+        return {"why": "the process that was to do it ended"}
     outcome: Covered | NotCovered = json.loads(text)
     return outcome
 

@@ -140,7 +140,7 @@ def _tasks() -> Iterator[tuple[int, str]]:
 def _memory() -> Iterator[tuple[int, str]]:
     yield (
         psutil.virtual_memory().available,
-        "end what takes it, or run smaller worlds: --set 'matrix.ranks=[2]'",
+        "end the processes that use it, or run smaller worlds: --set 'matrix.ranks=[2]'",
     )
     yield from _left_in_groups("memory", ("memory.max", "memory.current"))
     yield from _left_in_groups("memory", ("memory.limit_in_bytes", "memory.usage_in_bytes"))
@@ -274,6 +274,8 @@ def _stand(pool: ServerPool, launch: Launch) -> tuple[float, list[tuple[int, int
     stood = [event.ns for event in events if event.name == STANDING]
     if len(stood) != launch.size:
         said = [event.values for event in events if event.name in ("harness.error", "rank.error")]
-        why = f"{said[0].get('type')}: {said[0].get('message')}" if said else "nobody says why"
-        raise ServerFailed(f"{len(stood)} of {launch.size} ranks met: {why}")
+        why = (
+            f"{said[0].get('type')}: {said[0].get('message')}" if said else "no reason was reported"
+        )
+        raise ServerFailed(f"only {len(stood)} of {launch.size} ranks met: {why}")
     return (max(stood) - events[0].ns) / 1e9, prints

@@ -416,6 +416,4 @@ def threads_of(pid: int, stacks: Sequence[Stack]) -> dict[int, int]:
         values = list(numbers.values())
         if pid in values and len(set(values)) == len(values) and tids.issuperset(values):
             return numbers
-    raise UnreadableProcess(
-        f"which threads of process {pid} these stacks belong to cannot be told here"
-    )
+    raise UnreadableProcess(f"cannot tell which threads of process {pid} these stacks belong to")

@@ -113,7 +113,7 @@ def doubts(
         for why in (*_of_signals(pid), *_of_descriptors(pid, pids, left=left)):
             yield f"{name(pid)} {why}"
     for pid, holder in _locks(pids):
-        whose = "nobody knows who" if holder <= 0 else "a process outside of the world"
+        whose = "an unknown process" if holder <= 0 else "a process outside of the world"
         yield f"{name(pid)} waits for a lock of a file that {whose} holds"
     for pid, what in _strangers(pids, served=served):
         yield f"{name(pid)} {what}"
@@ -212,7 +212,7 @@ def _open(pid: int) -> list[tuple[str, str]]:
                     entries.append((entry.name, str(entry.readlink())))
     except OSError as error:
         raise UnreadableProcess(
-            f"what process {pid} has open cannot be read: {error.strerror}"
+            f"the open files of process {pid} cannot be read: {error.strerror}"
         ) from None
     return entries
 
@@ -302,14 +302,14 @@ def _hears(
     As `_is_strange`.
     """
     if end.is_datagram and end.peer[1] == 0:
-        return f"has a socket of UDP, to whose port {end.own[1]} anybody may send"
+        return f"has a UDP socket on port {end.own[1]}, to which any process may send"
     if end.state not in OPEN or end.peer[1] == 0:
         return ""
     where = f"{end.peer[0]}:{end.peer[1]}"
     if end.state == SYN_SENT:
         return f"tries to connect to {where}, which ends by itself"
     return (
-        f"has a connection to {where}, outside of the world"
+        f"has a connection to {where}, which is outside the world"
         if _is_strange(end, ends, everywhere, known)
         else ""
     )
@@ -434,7 +434,7 @@ def _strange_peers(
 
     Only those are seen that are of the machine's own network namespace.
     """
-    joined = "has a connection to a socket of this machine, outside of the world"
+    joined = "has a connection to a socket of this machine, which is outside the world"
     for sock in sockets:
         if sock.inode in own and sock.peer not in known and sock.peer != 0:
             yield sock.inode, joined

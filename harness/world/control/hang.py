@@ -162,18 +162,18 @@ class HangWatch:
         if self._had_stood and (moved := self._went_on or self._stillness.moved):
             return self._give_up(
                 "moved-later",
-                f"it stood still for {self._had_stood:.1f} s, and then moved: {moved}",
+                f"it stood still for {self._had_stood:.1f} s, but then moved: {moved}",
             )
         if self._stillness.is_still(self._order.window) and self._stillness.since is not None:
             self._had_stood = window
             if window >= self._order.needed:
                 return self._prove(window, since=self._stillness.since - self._let_go)
         elif not self._had_stood and now - self._let_go >= self._order.within:
-            starved = "a thread was ready to run and hardly got the processor"
+            starved = "a thread was ready to run, but got hardly any processor time"
             short = (
                 starved
                 if self._stillness.starving
-                else f"it had stood still for {window:.1f} s only"
+                else f"it had stood still for only {window:.1f} s"
             )
             moved = self._stillness.moved or short
             return self._give_up(
@@ -229,14 +229,14 @@ class HangWatch:
         for pid in () if self._order.of_programs else family.difference(ranks):
             if self._stillness.polls_in_a_thread(pid):
                 return self._give_up(
-                    "doubtful", f"a thread of {self._called(pid)} asks again and again"
+                    "doubtful", f"a thread of {self._called(pid)} polls repeatedly"
                 )
         try:
             why = next(doubts(family, left=left, served=self._served, name=self._called), "")
         except UnreadableProcess as error:
             return self._give_up("unreadable", str(error))
         if not why and self._order.spins and not self._stillness.busy():
-            why = "spins is stated, and no thread was busy all the time"
+            why = "spins is stated, but no thread was busy all the time"
         if why:
             return self._give_up("doubtful", why)
         self._note(window, since=since)
@@ -284,7 +284,7 @@ class HangWatch:
         apart.
         """
         if not self._order.of_programs:
-            self._give_up("unreadable", f"rank {rank} does not say where it stands")
+            self._give_up("unreadable", f"rank {rank} did not report where it stands")
 
     def _give_up(self, code: str, why: str) -> Seen:
         self._world.note("world.unproved", code=code, why=why)

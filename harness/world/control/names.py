@@ -280,7 +280,7 @@ class Elsewhere:
             or not all(isinstance(text, str) and 1 < len(text) <= LONGEST_NAME for text in texts)
             or not all(word in STAND_INS for _, word in pairs)
         ):
-            raise ValueError("its names are not names")
+            raise ValueError("its names are malformed")
         return cls(
             code=Path(code),
             root=root,

@@ -139,7 +139,9 @@ class ServerPool:
         )
         with self._lock:
             if self._closed:
-                raise ServerFailed("the fork servers were closed while worlds were still asked for")
+                raise ServerFailed(
+                    "the fork servers were closed while worlds were still being requested"
+                )
             while idle := self._idle.get(key):
                 if not (server := idle.pop()).has_ended():
                     return server
@@ -253,8 +255,8 @@ class PortLease(contextlib.AbstractContextManager["PortLease"]):
                     lock.release()
         if len(taken) < count:
             raise NoPort(
-                f"{count} free ports are needed between {FIRST_PORT} and {LAST_PORT}, found"
-                f" {len(taken)}"
+                f"{count} free ports are needed between {FIRST_PORT} and {LAST_PORT}, but only"
+                f" {len(taken)} were found"
             )
         return taken
 

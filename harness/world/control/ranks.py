@@ -164,7 +164,9 @@ class RankChannel:
     def _event(self, words: Any) -> Event:
         now = time.monotonic_ns() if self.not_after is None else self.not_after
         if not isinstance(words, dict) or not {"event"} <= set(words) <= {"event", "ns", "values"}:
-            raise EventError("an event line is an object with event, and ns and values if any")
+            raise EventError(
+                "an event line must be an object with event, and optionally ns and values"
+            )
         name = words["event"]
         ns = words.get("ns", now)
         values = words.get("values", {})
@@ -179,7 +181,7 @@ class RankChannel:
             if self.within and self.not_before - self.within <= ns <= now + self.within:
                 ns = min(max(ns, self.not_before), now)
         if not self.not_before <= ns <= now:
-            raise EventError("ns lies outside the life of the rank")
+            raise EventError("ns is outside the lifetime of the rank")
         return Event(ns=ns, by="rank", rank=self._rank, name=name, values=values)
 
     def _overflow(self) -> Iterator[Event]:

@@ -124,9 +124,9 @@ class Room:
         if left:
             more = f", and {len(left) - 1} more" if len(left) > 1 else ""
             raise RoomNotEmpty(
-                "what the world before left in the room of the ranks cannot be removed:"
-                f" {left[0]}{more}. It stays in {self._folder.parent.name} of the temporary folder,"
-                " and the next world gets another room"
+                "cannot remove what the previous world left in the ranks' working folder:"
+                f" {left[0]}{more}. It stays in {self._folder.parent.name} in the temporary folder,"
+                " and the next world gets another working folder"
             )
 
     def lay_out(self) -> None:

@@ -216,7 +216,7 @@ class Stillness:
         first = self._first.get((pid, tid))
         last = self._last.get((pid, tid))
         if first is None or last is None:
-            return "was not there for the whole window"
+            return "did not exist for the whole window"
         if self.spins and spun(first, last):
             return ""
         return self._stands(pid, first, last)
@@ -235,7 +235,7 @@ class Stillness:
         Raises:
             UnreadableProcess: the kernel does not show it.
         """
-        sleeping = {who: f"sleeps in {call} again and again" for who, call in self._slept.items()}
+        sleeping = {who: f"repeatedly sleeps in {call}" for who, call in self._slept.items()}
         for (pid, tid), thread in self._last.items():
             if pid != tid and thread.state not in "RZX" and (why := self._doubt(pid, tid, thread)):
                 sleeping[pid, tid] = why
@@ -423,9 +423,7 @@ def read_thread(pid: int, tid: int) -> ThreadState | None:
     except OSError as error:
         if not (folder / "stat").exists():
             return None  # it ended meanwhile
-        raise UnreadableProcess(
-            f"what a process waits in cannot be read here: {error.strerror}"
-        ) from None
+        raise UnreadableProcess(f"cannot read what a process waits in: {error.strerror}") from None
     switches = next(
         (
             int(line.split()[1])

@@ -112,7 +112,9 @@ def waits_in(pid: int, line: str, *, begun: float) -> Wait | None:
     arguments = [int(word, 16) for word in words[1:7]]
     known = NUMBERS.get(os.uname().machine)
     if known is None:
-        raise UnreadableProcess(f"the system calls of {os.uname().machine} are not known here")
+        raise UnreadableProcess(
+            f"the system calls of {os.uname().machine} are not known to this version"
+        )
     call = known.get(number)
     if call is None:
         return Wait(f"system call {number}", begun, is_known=False)
@@ -283,7 +285,7 @@ def memory(pid: int, address: int, size: int) -> bytes:
         raise Ended(f"process {pid} has ended") from None
     except (OSError, OverflowError, ValueError) as error:
         raise UnreadableProcess(f"the memory of process {pid} cannot be read: {error}") from None
-    raise Ended(f"process {pid} has ended, or nothing is where it was said to wait")
+    raise Ended(f"process {pid} has ended, or nothing can be read at the address that it waits on")
 
 
 def catches(pid: int, number: int) -> bool:

@@ -293,7 +293,7 @@ def refusal(count: int = 2) -> Skip | None:
         return Skip(SkipCode.MACHINE_HOSTS, f"test hosts cannot be made here: {error}")
     if done.returncode == 0:
         return None
-    why = (done.stderr.strip().splitlines() or ["it does not say why"])[-1]
+    why = (done.stderr.strip().splitlines() or ["it gave no reason"])[-1]
     return Skip(SkipCode.MACHINE_HOSTS, f"test hosts cannot be made here: {why}: {_remedy(why)}")
 
 

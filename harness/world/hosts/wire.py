@@ -420,8 +420,8 @@ class WireProcess:
                 if message["is"] == "carried":
                     return
         raise WireLost(
-            "the wire between the hosts did not answer when the ranks had ended: was it stopped or"
-            " killed?"
+            "the wire between the hosts did not answer after the ranks had ended; check whether it"
+            " was stopped or killed"
         )
 
     def close(self) -> None:

@@ -83,7 +83,7 @@ class ControlChannel:
         head = self._exactly(HEAD.size)
         words, size = HEAD.unpack(head)
         if words > MOST_JSON or size > MOST_BYTES:
-            raise Gone("what came is not a message")
+            raise Gone("the data received is not a message")
         return json.loads(self._exactly(words)), self._exactly(size)
 
     def send(self, message: dict[str, Any], content: bytes = b"") -> None:
@@ -96,7 +96,7 @@ class ControlChannel:
         while left:
             # Who is cut off reads nothing: a full pipe must not hold this process beyond its lease.
             if not select.select([], [self._writes], [], self.lease)[1]:
-                raise Gone(f"nobody read for {self.lease:g} s")
+                raise Gone(f"control read nothing for {self.lease:g} s")
             try:
                 left = left[os.write(self._writes, left) :]
             except BlockingIOError:
@@ -112,7 +112,7 @@ class ControlChannel:
         parts = []
         while count:
             if not select.select([self._reads], [], [], self.lease)[0]:
-                raise Gone(f"lease lost: nothing came for {self.lease:g} s")
+                raise Gone(f"lease lost: nothing was received for {self.lease:g} s")
             part = os.read(self._reads, min(count, 2**20))
             if not part:
                 raise Gone("control closed the channel")
@@ -239,7 +239,8 @@ def _prepare(store: TreeStore, asked: dict[str, Any], channel: ControlChannel) -
     if (python := platform.python_version()) != asked["python"]:
         return {
             "error": (
-                f"its interpreter is {python}, and {asked['python']} here: name another by --python"
+                f"its interpreter is Python {python}, but this machine runs Python"
+                f" {asked['python']}; name another with --python"
             )
         }
     heard = [time.monotonic()]

@@ -215,7 +215,7 @@ class AgentChannel:
         head = self._head(beats=beats)
         size, extra = agent.HEAD.unpack(head)
         if size > agent.MOST_JSON or extra > int(more.get("bytes", 0)):
-            raise self._unreachable("it sent more than it was asked for")
+            raise self._unreachable("it sent more than was requested")
         text = self._exactly(size)
         self._exactly(extra)
         try:
@@ -292,7 +292,7 @@ class AgentChannel:
         while lacks:
             if len(noise) > MOST_NOISE:
                 raise self._unreachable(
-                    "the login shell there prints without end: let it print nothing to who has no"
+                    "its login shell prints endlessly; make it print nothing when there is no"
                     " terminal"
                 )
             # At least so much comes still, and what comes after it is not to be read here.

@@ -49,7 +49,7 @@ def told_here(ns: int, *, ahead: int, within: int, begun: int, now: int) -> int:
     slack = within + round(DRIFT * (now - begun)) + 1_000_000
     here = ns - ahead
     if not begun - slack <= here <= now + slack:
-        raise Hostile("its clock is another one than before")
+        raise Hostile("its clock is no longer the one it had before")
     return min(max(here, begun), now)
 
 
@@ -299,18 +299,18 @@ class MachineLine:
             last = f": {printable(said[0], limit=200)}" if said else ""
             self.lose(f"its channel ended (exit code {code}){last}")
         except (ValueError, TypeError, KeyError) as error:
-            self.lose(f"it does not speak as a node does: {printable(str(error), limit=200)}")
+            self.lose(f"it sent something that no node sends: {printable(str(error), limit=200)}")
         except OSError as error:
-            self.lose(f"what it says cannot be kept here: {error}")
+            self.lose(f"the data that it sent cannot be stored on this machine: {error}")
 
     def _message(self) -> tuple[dict[str, Any], bytes]:
         words, size = agent.HEAD.unpack(self._exactly(agent.HEAD.size))
         if words > agent.MOST_JSON or size > agent.MOST_BYTES:
-            raise ValueError("it sends what is not a message")
+            raise ValueError("it sent something that is not a message")
         message = strict_json(self._exactly(words))
         content = self._exactly(size)
         if not isinstance(message, dict):
-            raise TypeError("it sends what is not a message")
+            raise TypeError("it sent something that is not a message")
         return message, content
 
     def _take(self, message: dict[str, Any], content: bytes) -> None:
@@ -324,7 +324,7 @@ class MachineLine:
                 or not 0 < sent <= now
                 or not 0 <= there < 2**63
             ):
-                raise ValueError("its clock is none")
+                raise ValueError("its clock is not valid")
             # Of the latest exchanges alone: clocks drift.
             self._exchanges = [
                 *self._exchanges[1 - EXCHANGES :],
@@ -340,7 +340,7 @@ class MachineLine:
             if self.hears is not None:
                 self.hears(self, message, content)
         elif self._answers.qsize() >= MOST_WAITING:
-            raise ValueError("it answers what nobody asked")
+            raise ValueError("it answered a request that was not made")
         else:
             self._answers.put(message)
 

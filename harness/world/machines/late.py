@@ -80,14 +80,16 @@ class LateShare:
             )
             size = begin.values["size"]
         except (KeyError, IndexError, TypeError, ValueError, StopIteration) as error:
-            raise Hostile(f"the trial's events are not of a world over machines: {error}") from None
+            raise Hostile(
+                f"the trial's events are not those of a world over machines: {error}"
+            ) from None
         ends = (begin.name, begin.by, end.name, end.by)
         if (
             ends != (BEGIN, "harness", END, "harness")
             or type(ahead) is not int
             or type(within) is not int
         ):
-            raise Hostile("the trial's events have no beginning or no end, or tell of no clock")
+            raise Hostile("the trial's events lack their beginning, their end or a clock")
         if size != len(self.placed.of):
             raise Hostile("the trial's ranks are not all on machines")
         self.machine = machine
@@ -126,14 +128,14 @@ def replay(
     try:
         for number, (message, content) in enumerate(messages, start=1):
             if message.get("n") != number or message.get("world") != share.mark:
-                raise Hostile("its messages do not follow one another, or are of another world")
+                raise Hostile("its messages are out of sequence, or belong to another world")
             player.hear(message, content)
         return player.late()
     except (KeyError, TypeError, ValueError) as error:
         raise (
             error
             if isinstance(error, Hostile)
-            else Hostile(f"it wrote down what no node says: {error}")
+            else Hostile(f"its journal contains something that no node writes: {error}")
         ) from None
 
 
@@ -166,7 +168,7 @@ class _Replay:
         self._roll.weigh(self._share.machine, message)
         rank = message.get("rank")
         if rank is not None and not self._roll.has(self._share.machine, rank):
-            raise Hostile("it speaks of a rank that it does not have")
+            raise Hostile("it reported on a rank that it does not have")
         match message.get("is"):
             case "events" if rank is not None and rank not in self._closed:
                 self._take(self._channels[rank].feed(content))
@@ -198,7 +200,7 @@ class _Replay:
                 ns = self._here(message["ns"])
                 self._recorder.add(Event(ns=ns, by="harness", name=MACHINE_ENDED, values=values))
             case kind if kind not in PASSED_OVER:
-                raise Hostile("it wrote down what no node says")
+                raise Hostile("its journal contains something that no node writes")
 
     def _take(self, events: Iterable[Event]) -> None:
         for event in events:
@@ -221,7 +223,7 @@ class _Replay:
     def _here(self, ns: Any) -> int:
         share = self._share
         if type(ns) is not int:
-            raise Hostile("it says no time")
+            raise Hostile("it reported no time")
         return told_here(
             ns, ahead=share.ahead, within=share.within, begun=share.begun, now=share.ended
         )
@@ -244,8 +246,8 @@ class _Replay:
                 )
         if +heard:
             raise Hostile(
-                f"it does not say again what it said then: {sum((+heard).values())} events are not"
-                " there"
+                f"it no longer reports {sum((+heard).values())} of the events that it reported"
+                " during the run"
             )
         return Late(
             events=tuple(late),

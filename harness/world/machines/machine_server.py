@@ -40,7 +40,8 @@ def inside(file: Path) -> str:
     """
     if not file.is_relative_to(Path(ROOT, "harness")):
         raise OSError(
-            f"{file.name} is a plug-in's, and worlds over machines have none: leave its kind out"
+            f"{file.name} belongs to a plug-in, and plug-ins are not supported in worlds over"
+            " machines; leave its kind out"
         )
     return file.relative_to(ROOT).as_posix()
 
@@ -157,7 +158,7 @@ class MachineServer:
         """
         if self._relay is not None and not self._relay.await_over(HANDED_OVER_WITHIN):
             raise ServerFailed(
-                f"a machine did not hand over what its ranks left within {HANDED_OVER_WITHIN:g} s"
+                f"a machine did not send the files of its ranks within {HANDED_OVER_WITHIN:g} s"
             )
 
     def is_well(self) -> bool:

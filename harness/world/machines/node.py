@@ -135,7 +135,7 @@ class MachineNode:
     def _live(self, asked: node_channel.ShareOrder) -> None:
         """Have a share of a world, to its end."""
         if self._server is None:
-            raise ServerFailed("no fork server was asked for")
+            raise ServerFailed("no fork server was requested")
         journal = node_channel.Journal(self._run, asked["world"], machine=self._machine)
         share = MachineShare(
             asked,

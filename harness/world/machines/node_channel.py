@@ -211,14 +211,16 @@ class Inbox:
     def _message(self) -> tuple[dict[str, Any], bytes]:
         words, size = HEAD.unpack(self._exactly(HEAD.size))
         if words > MOST_JSON or size > MOST_BYTES:
-            raise EOFError("what came is not a message")
+            raise EOFError("the data received is not a message")
         return json.loads(self._exactly(words)), self._exactly(size)
 
     def _exactly(self, count: int) -> bytes:
         parts = bytearray()
         while len(parts) < count:
             if not select.select([self._reads], [], [], self._lease)[0]:
-                raise EOFError(f"lease lost: control was not heard for {self._lease:g} s")
+                raise EOFError(
+                    f"lease lost: nothing was received from control for {self._lease:g} s"
+                )
             part = os.read(self._reads, min(count - len(parts), 2**20))
             if not part:
                 raise EOFError("control closed the channel")
@@ -291,7 +293,7 @@ def journal_path(run: str, world: str, *, machine: int) -> Path:
         ValueError: one of them is not what these are called.
     """
     if not JOURNAL_NAME.fullmatch(run) or not JOURNAL_NAME.fullmatch(world):
-        raise ValueError("a run and a world are named by hexadecimal digits")
+        raise ValueError("the names of a run and a world must be hexadecimal digits")
     return cache() / RUNS / run / f"{world}-{machine}"
 
 

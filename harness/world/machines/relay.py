@@ -228,12 +228,12 @@ class Relay:
         if message["world"] != self._mark:
             return
         if message.get("n") != self.heard[line.index] + 1:
-            raise Hostile("its messages do not follow one another")
+            raise Hostile("its messages are out of sequence")
         self.heard[line.index] += 1
         self._roll.weigh(line.index, message)
         rank = message.get("rank")
         if rank is not None and not self._roll.has(line.index, rank):
-            raise Hostile("it speaks of a rank that it does not have")
+            raise Hostile("it reported on a rank that it does not have")
         kind = message.get("is")
         if rank is not None:
             self._hear_rank(rank, kind, message, content)
@@ -268,7 +268,7 @@ class Relay:
                     }
                 )
             case _:
-                raise Hostile("it says of a rank what no node says")
+                raise Hostile("it sent an unknown message about a rank")
 
     def _hear_machine(self, line: MachineLine, kind: object, message: dict[str, Any]) -> None:
         match kind:
@@ -283,7 +283,7 @@ class Relay:
                 self._settle()
             case "ended":
                 if type(message.get("ns")) is not int:
-                    raise Hostile("it ended its ranks at no time")
+                    raise Hostile("it did not report when it ended its ranks")
                 ended: dict[str, Any] = {
                     "why": str(message.get("why"))[:2000],
                     "ranks": self._roll.left(line.index),
@@ -301,7 +301,7 @@ class Relay:
                     self.given[line.index] = message
                     self._over.notify_all()
             case _:
-                raise Hostile("it says what no node says")
+                raise Hostile("it sent an unknown message")
 
     def lose(self, line: MachineLine) -> None:
         """Take the loss of a machine; called from whichever thread notices it."""
@@ -331,7 +331,7 @@ class Relay:
                 given = line.ask("collect", world=self._mark, after=before, within=COLLECTED_WITHIN)
                 count = self.heard[index] - before
                 why = (
-                    "" if given.get("there") and given.get("whole") else "its journal is not whole"
+                    "" if given.get("there") and given.get("whole") else "its journal is incomplete"
                 )
                 if not why:
                     self.collected.add(index)
@@ -435,7 +435,7 @@ class Relay:
 
     def _write(self, rank: int, kind: str, content: bytes) -> None:
         if (rank, kind) in self._closed:
-            raise Hostile("a pipe that was closed says more")
+            raise Hostile("it sent more data from a pipe that was already closed")
         left = memoryview(content)
         with self._writing[rank], contextlib.suppress(OSError):
             descriptor = self._pipes[rank][0 if kind == "events" else 2]
@@ -445,7 +445,7 @@ class Relay:
     def _close_pipe(self, rank: int, kind: str) -> None:
         place = {"events": 0, "log": 2}.get(kind)
         if place is None or (rank, kind) in self._closed:
-            raise Hostile("it closes what is not open")
+            raise Hostile("it closed a pipe that was not open")
         self._closed.add((rank, kind))
         with self._writing[rank]:
             descriptor = self._pipes[rank][place]

@@ -112,7 +112,7 @@ class TreeStore:
     def place(self, digest: str) -> Path:
         """Where a tree lies."""
         if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
-            raise BadTree("its digest is none")
+            raise BadTree("its digest is malformed")
         return self._folder / digest
 
     def has(self, digest: str) -> bool:
@@ -153,11 +153,11 @@ class TreeStore:
 
     def _add(self, coming: Path, parts: list[list[Any]], content: bytes) -> None:
         if sum(size for _, _, _, size in parts) != len(content):
-            raise BadTree("its parts are not what came with them")
+            raise BadTree("the sizes of its parts do not match the data received")
         start = 0
         for name, runs, at, size in parts:
             if name.startswith("/") or ".." in name.split("/") or "\0" in name:
-                raise BadTree(f"{name!r} leads out of it")
+                raise BadTree(f"{name!r} leads out of its folder")
             path = coming / name if name else coming
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("r+b" if at else "wb") as stream:
@@ -176,7 +176,7 @@ class TreeStore:
         if coming is None or digest_of(files_of(coming)) != digest:
             if coming is not None:
                 self._remove(coming)
-            raise BadTree("what came is another one")
+            raise BadTree("the files received are not the ones that were named")
         place = self.place(digest)
         self._uses.hold(digest)
         try:
@@ -399,8 +399,8 @@ def _pip() -> Path:
         wheels = sorted((Path(ensurepip.__file__).parent / "_bundled").glob("pip-*.whl"))
     if not wheels:
         raise NotMade(
-            "its Python brings no pip: install its ensurepip (Debian: python3-venv), or name"
-            " another Python"
+            "its Python has no pip; install its ensurepip (Debian: python3-venv), or choose another"
+            " Python"
         )
     return wheels[-1] / "pip"
 
@@ -434,13 +434,13 @@ def _run(command: list[str], goes_on: Callable[[], bool]) -> None:
     if process.returncode:
         lines = [line for line in said.decode("utf-8", "replace").splitlines() if line.strip()]
         errors = [line for line in lines if line.startswith("ERROR")] or lines
-        last = (errors or ["it said nothing"])[-1]
-        raise NotMade(f"{Path(command[2]).name} ended with {process.returncode}: {last}")
+        last = (errors or ["it printed no error"])[-1]
+        raise NotMade(f"{Path(command[2]).name} failed with {process.returncode}: {last}")
 
 
 def _wait(goes_on: Callable[[], bool]) -> None:
     if not goes_on():
-        raise NotMade("nobody waits for it any more")
+        raise NotMade("it is no longer needed")
 
 
 def _move_scripts(coming: Path, place: Path) -> None:

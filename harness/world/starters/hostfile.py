@@ -142,7 +142,9 @@ def _of_json(path: Path, text: str) -> list[Machine]:
             )
         ips = host.get("ips", [])
         if not isinstance(ips, list) or not all(isinstance(ip, str) for ip in ips):
-            raise _refused(path, 1, f"{where}.ips", "it is a list of addresses, in quotes")
+            raise _refused(
+                path, 1, f"{where}.ips", "it must be a list of addresses, each in quotes"
+            )
         addresses = tuple(_name(path, 1, ip) for ip in ips)
         machines.append(Machine(name=_name(path, 1, host["ssh"]), slots=1, addresses=addresses))
     return machines

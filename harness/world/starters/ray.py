@@ -187,7 +187,7 @@ class Actor:
         part = self._get(self._actor.read.remote(wait), within=within)
         self._is_there = True
         if part is not None and (not isinstance(part, bytes) or len(part) > ray_relay.CHUNK):
-            raise ActorGone("its relay does not speak as ours does")
+            raise ActorGone("its relay sent something that ours never sends")
         return part
 
     def write(self, content: bytes) -> None:
@@ -209,8 +209,12 @@ class Actor:
         try:
             return self._ray.get(reference, timeout=within)
         except exceptions.GetTimeoutError:
-            what = "answered" if self._is_there else "had a processor free for it, or started"
-            raise NodeLost(f"it has not {what} for {within:g} s") from None
+            what = (
+                "did not answer"
+                if self._is_there
+                else "had no free processor, or did not start it,"
+            )
+            raise NodeLost(f"it {what} within {within:g} s") from None
         except exceptions.RayTaskError as error:
             why = printable(str(error).strip().rpartition("\n")[2], limit=300)
             raise ActorGone(f"its relay failed: {why}") from None
@@ -218,11 +222,11 @@ class Actor:
             if self._lost():
                 raise NodeLost("Ray has lost it") from None
             raise ActorGone(
-                f"its actor ended ({type(error).__name__}), and the node is there"
+                f"its actor ended ({type(error).__name__}), although the node is still there"
             ) from None
         except (ConnectionError, RuntimeError) as error:
             why = printable(str(error).strip().partition("\n")[0], limit=200)
-            raise NodeLost(f"Ray cannot be asked any more: {why}") from None
+            raise NodeLost(f"Ray no longer answers: {why}") from None
 
     def _lost(self) -> bool:
         until = time.monotonic() + self._told_within

@@ -289,14 +289,14 @@ def _run(*words: str) -> None:
     """Run a program that has to work."""
     done = subprocess.run(words, check=False, capture_output=True, text=True)
     if done.returncode:
-        raise NoMachines(f"{' '.join(words[:4])} did not work: {done.stderr.strip()[-300:]}")
+        raise NoMachines(f"{' '.join(words[:4])} failed: {done.stderr.strip()[-300:]}")
 
 
 def _child(machine: subprocess.Popen[bytes]) -> int:
     while machine.poll() is None:
         if children := _children(machine.pid):
             return children[0]
-    raise NoMachines("a test machine did not start: unshare ended")
+    raise NoMachines("a test machine did not start: unshare exited")
 
 
 def _end(machine: subprocess.Popen[bytes]) -> None:

@@ -65,10 +65,10 @@ def test_each_flipped_bit_is_refused_and_nothing_is_taken() -> None:
 @pytest.mark.parametrize(
     ("made", "words"),
     [
-        (tokens(stream="4").made(7), "a chunk of stream '4' came to '3'"),
-        (tokens(stream="44").made(7), "a chunk of stream '44' came to '3'"),
-        (tokens(epoch=1).made(7), "a chunk of epoch 1 came in epoch 0"),
-        (tokens(maker=2).made(7), "rank 2 made the token at position 0, not 1"),
+        (tokens(stream="4").made(7), "a chunk of stream '4' arrived at stream '3'"),
+        (tokens(stream="44").made(7), "a chunk of stream '44' arrived at stream '3'"),
+        (tokens(epoch=1).made(7), "a chunk of epoch 1 arrived in epoch 0"),
+        (tokens(maker=2).made(7), "rank 2 made the token at position 0, not rank 1"),
         (tokens().made(7)[:-1], "is not a token"),
         (b"", "is not a token"),
     ],
@@ -88,16 +88,17 @@ def test_one_that_is_lost_doubled_or_of_no_vocabulary_is_said() -> None:
     here, there = tokens(), tokens()
     first, second = here.made(1), here.made(2)
     with pytest.raises(
-        OutOfStep, match="position 0 from rank 1 cannot stand: position 1 came: position 0 did not"
+        OutOfStep,
+        match="position 0 from rank 1 is not valid: position 1 arrived, but position 0 did not",
     ):
         there.taken(second)
     assert there.taken(first) == 1
-    with pytest.raises(OutOfStep, match="position 0 came again"):
+    with pytest.raises(OutOfStep, match="position 0 arrived again"):
         there.taken(first)
-    with pytest.raises(OutOfStep, match="id 1000 at position 2 is not of this vocabulary"):
+    with pytest.raises(OutOfStep, match="id 1000 at position 2 is not in this vocabulary"):
         here.made(1000)
     wide = BareTokens(tokens=TokenValidator(vocabulary=5000), maker=1, stream="3")
     wide.made(1)
-    with pytest.raises(OutOfStep, match="id 1000 at position 1 is not of this vocabulary"):
+    with pytest.raises(OutOfStep, match="id 1000 at position 1 is not in this vocabulary"):
         there.taken(wide.made(1000))
     assert there.taken(second) == 2

@@ -127,7 +127,7 @@ def test_who_begins_again_under_its_old_epoch_is_told(ordered: bool) -> None:
     nodes.settle()
     problem = nodes.sides["b"].talk.problem
     assert isinstance(problem, MessageLost)
-    assert "a knows an earlier start under epoch 1: each takes a greater one" in str(problem)
+    assert "a knows an earlier start with epoch 1; each start needs a greater epoch" in str(problem)
     assert nodes.sides["b"].talk.outgoing.acknowledged == 0
     assert isinstance(nodes.sides["a"].talk.problem, PeerRestarted) or not ordered
     nodes.renew("b")
@@ -188,7 +188,7 @@ def test_each_bit_of_a_frame_counts_over_a_stream() -> None:
         wire = StreamWire(ours, longest=1000)
         theirs.sendall(bytes(changed) + whole)
         if bit < 8 * frame.SIZE:
-            with pytest.raises(Torn, match="a header came damaged"):
+            with pytest.raises(Torn, match="a header arrived damaged"):
                 list(wire.receive())
         else:
             (first, damaged), (second, came) = wire.receive()

@@ -52,7 +52,10 @@ def test_a_child_says_nothing_in_its_parents_name(pair: Callable[..., tuple]) ->
             found.append(str(caught.value))
         return "\n".join(found)
 
-    assert in_child(said).count(f"is process {os.getpid()}'s, from which this one was forked") == 3
+    assert (
+        in_child(said).count(f"belongs to process {os.getpid()}, from which this one was forked")
+        == 3
+    )
     b.send(b"after", to="a")
     b.flush(to="a")
     assert a.receive(source="b").data == b"after"

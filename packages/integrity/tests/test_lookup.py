@@ -29,7 +29,7 @@ SHORT = TransportLimits(deadline=1, silence=0.3, shortest=0.02)
 
 
 def test_who_waits_for_a_peer_does_not_wait_for_its_address() -> None:
-    """While nobody answers where one peer is, a caller's time-out holds, and another peer is talked
+    """While nobody answers where one peer is, a caller's timeout holds, and another peer is talked
     to.
     """
     answered = threading.Event()
@@ -45,7 +45,7 @@ def test_who_waits_for_a_peer_does_not_wait_for_its_address() -> None:
     b.connect("a", listens)
     try:
         begin = time.monotonic()
-        with pytest.raises(MessageLate, match="was asked, and nobody has answered yet"):
+        with pytest.raises(MessageLate, match="was requested, but has not arrived yet"):
             b.receive(source="nobody", timeout=0.5)
         b.send(b"meanwhile", to="a")
         assert a.receive(source="b", timeout=10).data == b"meanwhile"
@@ -143,7 +143,7 @@ def test_a_rank_that_renewed_a_line_is_known_again_after_its_restart() -> None:
 
 def test_an_address_that_others_cannot_use_is_refused() -> None:
     """All addresses of a host, told to another host, would be its own."""
-    with pytest.raises(Misused, match=r"nobody can connect to '0\.0\.0\.0'"):
+    with pytest.raises(Misused, match=r"other ranks cannot connect to '0\.0\.0\.0'"):
         DeviceCommunicationManager(
             store=MemoryStore(),
             rank=0,
@@ -218,9 +218,9 @@ def test_what_is_no_address_is_refused(
     """A host and a port in one text would be a file of that name, at which nobody listens."""
     monkeypatch.chdir(tmp_path)
     with ReliableMessageTransport(node="a", limits=QUICK) as a:
-        with pytest.raises(Misused, match="an address is a host and a port"):
+        with pytest.raises(Misused, match="an address must be a host and a port"):
             a.listen(odd)
-        with pytest.raises(Misused, match="an address is a host and a port"):
+        with pytest.raises(Misused, match="an address must be a host and a port"):
             a.connect("b", odd)
         assert list(tmp_path.iterdir()) == []
 

@@ -174,7 +174,7 @@ def test_a_slip_is_said_before_a_thread_is_asked(pair: Callable[..., tuple]) -> 
     for call in (lambda: a.send_with_validation(b"", "c"), lambda: a.receive_with_validation("c")):
         with pytest.raises(Misused, match="has no line to 'c'"):
             asyncio.run(call())
-    with pytest.raises(Misused, match="a message is a buffer"):
+    with pytest.raises(Misused, match="a message must be a buffer"):
         asyncio.run(a.send_with_validation("text", "b"))
     a.close(timeout=1)
     for call in (lambda: a.send_with_validation(b"", "b"), lambda: a.receive_with_validation("b")):

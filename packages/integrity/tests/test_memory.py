@@ -28,7 +28,7 @@ if sys.argv[2] == "freed":
     try:
         a.receive(source="b", timeout=1)
     except MessageLate as error:
-        assert "there is no memory for a frame of 100663296 bytes" in str(error), error
+        assert "there is not enough memory for a frame of 100663296 bytes" in str(error), error
     resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, hard))
     assert a.receive(source="b").data == data
     b.send(b"last", to="a")

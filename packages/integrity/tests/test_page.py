@@ -90,5 +90,5 @@ def test_the_lines_for_engine_authors_run(tmp_path: Path, wrong: int | None) -> 
         assert raised == {}
         assert [*tokens[1:], made[-1]] == alone()
     else:
-        assert "not of this vocabulary" in str(raised[0])
+        assert "not in this vocabulary" in str(raised[0])
         assert len(tokens) == wrong + 1

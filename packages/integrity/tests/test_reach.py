@@ -83,7 +83,7 @@ def test_a_socket_of_a_family_that_is_not_known_is_refused(family: str) -> None:
         made = socket.socket(getattr(socket, family), socket.SOCK_RAW)
     except (AttributeError, OSError):
         pytest.skip(f"no {family} here")
-    words = f"a socket of {family} is none whose reach is known here"
+    words = f"cannot tell which machines can reach a socket of {family}"
     with made, ReliableMessageTransport(node="a") as transport, pytest.raises(Misused, match=words):
         transport.datagrams("b", made, ("127.0.0.1", 9))
 
@@ -91,7 +91,7 @@ def test_a_socket_of_a_family_that_is_not_known_is_refused(family: str) -> None:
 @pytest.mark.parametrize("address", ["", (), None, (None, 0), ("127.0.0.1", -1), b"x", "host:80"])
 def test_what_is_no_address_of_a_rank_is_refused(address: object) -> None:
     """In words, and before anything is opened."""
-    with pytest.raises(Misused, match="an address is a host and a port"):
+    with pytest.raises(Misused, match="an address must be a host and a port"):
         DeviceCommunicationManager(store=MemoryStore(), rank=0, world_size=1, address=address)  # type: ignore[arg-type]
 
 

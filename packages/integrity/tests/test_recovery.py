@@ -154,7 +154,7 @@ def test_no_recovery_begins_inside_of_another() -> None:
         RecoveryOutcome.FAILED,
         RecoveryOutcome.RECOVERED,
     ]
-    assert "inside of a recovery" in manager.attempts[0].words
+    assert "inside another one" in manager.attempts[0].words
     assert manager.attempts[0].mode.ranks == (1,)
 
 

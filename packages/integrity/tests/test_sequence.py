@@ -122,7 +122,7 @@ def test_streams_are_not_mixed() -> None:
     receiver = holding([1], "a")
     assert receiver.check(chunk(2, 1, stream="b")).error_type is ValidationError.ANOTHER_STREAM
     assert not receiver.agree(length=1, digest=holding([1], "b").digest).is_valid
-    with pytest.raises(OutOfStep, match="begins otherwise"):
+    with pytest.raises(OutOfStep, match="begins differently"):
         receiver.first_difference(holding([1], "b").digest_at, length=1)
 
 

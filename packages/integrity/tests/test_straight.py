@@ -239,7 +239,7 @@ def test_each_flipped_bit_of_a_frame_that_came_alone_is_seen() -> None:
             assert found[1] is None
         else:
             assert wire.single() is None
-            with pytest.raises(Torn, match="a header came damaged"):
+            with pytest.raises(Torn, match="a header arrived damaged"):
                 next(wire.receive())
         wire.close()
         far.close()

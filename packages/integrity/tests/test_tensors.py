@@ -108,7 +108,7 @@ def the_third_is_refused(lines: list[str]) -> None:
     """
     assert [*lines[:2], lines[3]] == ["0 True", "1 True", "3 True"]
     assert lines[2].startswith(
-        "tensor 2 from rank 0 to rank 1 changed on its way: 4000 bytes came with digest "
+        "tensor 2 from rank 0 to rank 1 changed in transit: 4000 bytes arrived with digest "
     )
     assert len(lines) == 4
 

@@ -120,7 +120,7 @@ def test_a_stalled_connection_is_made_anew(pair: Callable[..., tuple]) -> None:
     way.held.clear()
     b.send(b"during", to="a")
     with pytest.raises(
-        MessageLate, match=r"message 1 from b did not come within 1\.5 s .*nothing was heard"
+        MessageLate, match=r"message 1 from b did not arrive within 1\.5 s .*nothing was heard"
     ):
         a.receive(source="b", timeout=1.5)
     way.held.set()
@@ -147,7 +147,7 @@ def test_a_peer_that_is_gone_is_one_error_that_names_the_message(
     a = ReliableMessageTransport(node="a", limits=limits)
     process = echo(a.listen(("127.0.0.1", 0)))
     a.expect("b")
-    with pytest.raises(MessageLate, match=r"from b did not come within 0 s \(not connected"):
+    with pytest.raises(MessageLate, match=r"from b did not arrive within 0 s \(not connected"):
         a.receive(source="b", timeout=0)
     assert process_is_there(a)
     process.kill()
@@ -220,7 +220,7 @@ def test_who_takes_nothing_holds_its_sender_back(pair: Callable[..., tuple]) -> 
     for _ in range(sent):
         b.send(bytes(10_000), to="a")
     with pytest.raises(
-        MessageLate, match="message 9 to a was not sent: a has not taken messages 0 to 8"
+        MessageLate, match="message 9 to a was not sent: a has not accepted messages 0 to 8"
     ):
         b.send(bytes(10_000), to="a", timeout=0.3)
     assert [a.receive(source="b").sequence for _ in range(sent)] == list(range(sent))
@@ -306,7 +306,7 @@ def test_a_slip_of_the_caller_is_said_and_sends_nothing(tmp_path: Path) -> None:
         a.expect("b")
     with pytest.raises(Misused, match="11 bytes for b is longer than 10"):
         a.send(bytes(11), to="b")
-    with pytest.raises(Misused, match=r"a message is a buffer, and builtins\.str is not"):
+    with pytest.raises(Misused, match=r"a message must be a buffer, but builtins\.str is not"):
         a.send("text", to="b")
     a.close()
     with pytest.raises(Misused, match="is closed"):

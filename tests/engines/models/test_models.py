@@ -235,7 +235,7 @@ def test_the_command_lists_makes_and_describes(
     told = json.loads(printed.out)
     assert told["sha256"] == DIGESTS["llama"]
     assert told["engines"]["mlx-pipeline"]["2"].endswith(
-        "has no pipeline for llama; take mlx-tensor"
+        "has no pipeline for llama; use mlx-tensor"
     )
     assert main(["models", "make", "lama", "--out", str(tmp_path / "other")]) == 64
     assert main(["models", "describe", str(tmp_path)]) == 64

@@ -77,22 +77,22 @@ LIES: dict[str, tuple[Callable[[list[list[JSON]], bytes], tuple[object, bytes]],
     "twice": (lambda files, all_: ([*files, files[1]], all_ + b"said"), "it sent rank-0.log twice"),
     "giant": (
         lambda files, all_: ([*files, ["rank-1.log", 2**20]], all_ + bytes(2**20)),
-        "at most 524288 are taken",
+        "at most 524288 are accepted",
     ),
-    "more": (lambda files, all_: (files, all_ + b"x"), "and its list says"),
-    "less": (lambda files, all_: (files, all_[:-1]), "and its list says"),
+    "more": (lambda files, all_: (files, all_ + b"x"), "but its list of files adds up to"),
+    "less": (lambda files, all_: (files, all_[:-1]), "but its list of files adds up to"),
     "negative": (
         lambda files, all_: ([*files, ["rank-1.log", -1]], all_),
-        "its list of files is not one",
+        "its list of files is malformed",
     ),
     "no list": (lambda _files, _all: ("files", b""), "no events.jsonl"),
     "list of another digest": (
         lambda files, all_: ([*files, [f"loaded/{'0' * 64}", 1]], all_ + b"x"),
-        "is not what its digest says",
+        "does not match its digest",
     ),
     "no list of what was loaded": (
         lambda files, all_: (files[:-1], all_[: -len(LIST)]),
-        "did not send what its ranks loaded",
+        "did not send the list of the files that its ranks loaded",
     ),
     "cut events": (
         lambda _files, all_: ([["events.jsonl", 20]], all_[:20]),
@@ -114,7 +114,9 @@ def test_what_is_not_a_trial_is_refused(lie: str) -> None:
 @pytest.mark.parametrize("key", sorted(ABOUT))
 def test_another_trial_is_refused(key: str) -> None:
     """The results of another trial, cell, arm, seed or node are refused."""
-    with pytest.raises(AnswerRefused, match=f"another trial than it was asked for: its {key} is"):
+    with pytest.raises(
+        AnswerRefused, match=f"a different trial from the one requested: its {key} is"
+    ):
         taken(left(**{key: "other"}), lambda files, content: (files, content))
 
 
@@ -160,14 +162,14 @@ class Sends:
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (frame({"order": 1}) + frame({"order": 1}), "answered twice"),
-        (frame({"order": 2}), "answered what nobody asked"),
-        (frame({"order": True}), "answered what nobody asked"),
+        (frame({"order": 1}) + frame({"order": 1}), "answered one twice"),
+        (frame({"order": 2}), "answered a request that was not made"),
+        (frame({"order": True}), "answered a request that was not made"),
         (HEAD.pack(2, 2**31) + b"{}", "at most"),
         (HEAD.pack(2**31, 0), "at most"),
         (HEAD.pack(2, 0) + b"{x", "did not answer in JSON"),
-        (HEAD.pack(2, 0) + b"[]", "did not answer as our process does"),
-        (b"", "the node is there; its last words: its last words"),
+        (HEAD.pack(2, 0) + b"[]", "its answer is not a JSON object"),
+        (b"", "the node is still there; its last words: its last words"),
     ],
 )
 def test_a_node_that_does_not_speak_as_ours(content: bytes, why: str) -> None:

@@ -161,7 +161,9 @@ def test_fewer_checks_that_have_to_see_it_are_refused() -> None:
     """
     honest = facts("kill/plain", seeds=1)
     lax = told_otherwise(honest, sees={"struck-finishes": [1]})
-    assert "it asks otherwise of kill-gloo-00, kill-mlx-ring-00" in refusal(MatrixSeries(), lax)
+    assert "it plans something else for kill-gloo-00, kill-mlx-ring-00" in refusal(
+        MatrixSeries(), lax
+    )
 
 
 def test_a_part_dropped_is_missed() -> None:
@@ -173,7 +175,7 @@ def test_a_part_dropped_is_missed() -> None:
             lambda _: written, [part.path for part in honest.parts if part.name != "kill-gloo-01"]
         )
     short = without(honest, lambda part: part.name == "kill-gloo-01")
-    assert flaw(short) == "kill on gloo has 25 trials, and the matrix says 50 of each cell"
+    assert flaw(short) == "kill on gloo has 25 trials, but the matrix says 50 for each cell"
 
 
 def test_a_part_counted_twice_is_refused() -> None:
@@ -259,6 +261,6 @@ def test_one_case_can_be_chosen_alone() -> None:
         "reorder-calls on mlx-ring": "MLX runs calls later"
     }
     with pytest.raises(
-        Nothing, match="is not a case of perturb; there is perturb/plain, perturb/text"
+        Nothing, match="perturb has no such case; its cases: perturb/plain, perturb/text"
     ):
         facts("perturb/txt")

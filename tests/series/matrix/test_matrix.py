@@ -143,7 +143,9 @@ def test_a_part_is_of_its_own_seeds_and_scenario(made: Path, tmp_path: Path, key
     folder = forged(made, tmp_path, key, record=record)
     shutil.copy(folder / first, folder / second)
     found = verified(forged(made, tmp_path, key, record=record), key)
-    assert (found.word, "another scenario" in found.message) == ("JUDGED DIFFERENTLY", True), found
+    assert (found.word, "a different scenario" in found.message) == ("JUDGED DIFFERENTLY", True), (
+        found
+    )
     (folder / second).write_bytes((made / second).read_bytes()[:-40])
     found = verified(forged(made, tmp_path, key, record=record), key)
     assert found.word == "JUDGED DIFFERENTLY", found
@@ -177,8 +179,8 @@ def test_it_goes_on_only_with_what_it_was_begun_with(made: Path, tmp_path: Path,
     (place / FACTS).parent.mkdir(parents=True)
     facts = json.loads((made / FACTS).read_text())
     for text, why in (
-        (json.dumps({**facts, "code": "0" * 64}), "begun by other code"),
-        ("{", "not there or not whole"),
+        (json.dumps({**facts, "code": "0" * 64}), "begun by a different version of the code"),
+        ("{", "missing or damaged"),
     ):
         (place / FACTS).write_text(text)
         done = _resumed(place, key)
@@ -208,7 +210,7 @@ def test_what_was_begun_with_a_key_makes_no_other(made: Path, tmp_path: Path) ->
     environ.pop("RANKPROOF_SIGNING_KEY", None)
     line = [sys.executable, "-m", "harness.cli", "lab", "matrix", "--resume", str(place)]
     done = subprocess.run(line, capture_output=True, text=True, check=False, env=environ)
-    assert (done.returncode, "go on with the same" in done.stderr) == (2, True), done.stderr
+    assert (done.returncode, "resume it the same way" in done.stderr) == (2, True), done.stderr
     assert [path.name for path in home.rglob("*key*")] == []
 
 

@@ -109,7 +109,11 @@ FOUND: dict[str, tuple[Mutation, str, str]] = {
         'id 333 is "zzz" in the first',
     ),
     "one rare merge dropped": (without("merges", 70, 71), "merges", "rank 70 is "),
-    "two merges swapped": (swap("merges", 40, 60), "merges", "the same merges in another order"),
+    "two merges swapped": (
+        swap("merges", 40, 60),
+        "merges",
+        "the same merges in a different order",
+    ),
     "the last merges cut": (
         without("merges", 50, None),
         "merges",

@@ -56,7 +56,7 @@ def test_nothing_is_guessed(tmp_path: Path) -> None:
     without = of_serialised(llama_3())
     without.keys["tokenizer.ggml.model"] = ("string", "none")
     for made, said in (
-        (of_pieces(llama_model(900)), "another model than byte-level BPE"),
+        (of_pieces(llama_model(900)), "a model other than byte-level BPE"),
         (of_serialised(llama_3(), pre="deepseek-llm"), 'the split "deepseek-llm"'),
         (of_serialised(llama_3(), pre="new-bpe"), 'the split "new-bpe"'),
         (without, "contains no tokenizer"),

@@ -79,7 +79,7 @@ def test_retries_are_bounded_by_the_deadline_and_reported(fake: FakeHub, tmp_pat
 
 
 def test_a_body_that_drips_is_cut_at_the_deadline(fake: FakeHub, tmp_path: Path) -> None:
-    """A server that sends a byte now and then never runs into a socket's time-out, and yet ends at
+    """A server that sends a byte now and then never runs into a socket's timeout, and yet ends at
     the deadline.
     """
     left = threading.Event()
@@ -369,7 +369,7 @@ def test_a_name_that_nobody_looks_up_ends_at_the_deadline(
 def test_all_addresses_of_a_host_share_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """An address that refuses is passed over.
 
-    Addresses that say nothing use up one time-out together, not one each.
+    Addresses that say nothing use up one timeout together, not one each.
     """
     timeouts: list[float] = []
     refused = OSError(111, "refused")

@@ -143,14 +143,14 @@ def test_datagrams_come_from_whoever_has_the_port() -> None:
 @pytest.mark.parametrize(
     ("one", "words"),
     [
-        (end(f"{LOCAL}:5", f"{LOCAL}:0", udp=True), "whose port 5 anybody may send"),
+        (end(f"{LOCAL}:5", f"{LOCAL}:0", udp=True), "port 5, to which any process may send"),
         (end(f"{LOCAL}:5", f"{LOCAL}:1", udp=True, state=7), ""),
         (end(f"{LOCAL}:5", f"{LOCAL}:0", state=LISTEN), ""),
         (end(f"{LOCAL}:5", f"{LOCAL}:0"), ""),
         (end(f"{LOCAL}:5", f"{AWAY}:6", state=7), ""),
         (end(f"{LOCAL}:5", f"{AWAY}:6", state=SYN_SENT), "tries to connect to 10.0.0.9:6"),
-        (end(f"{LOCAL}:5", f"{AWAY}:1"), "outside of the world"),
-        (end(f"{LOCAL}:5", f"{AWAY}:6", state=CLOSE_WAIT), "outside of the world"),
+        (end(f"{LOCAL}:5", f"{AWAY}:1"), "outside the world"),
+        (end(f"{LOCAL}:5", f"{AWAY}:6", state=CLOSE_WAIT), "outside the world"),
     ],
 )
 def test_what_a_socket_hears(one: InetEnd, words: str) -> None:
@@ -390,7 +390,7 @@ def test_a_lock_of_an_open_file_has_no_waiter_by_number(
 
 @pytest.mark.parametrize(
     ("holder", "whose"),
-    [(-1, "nobody knows who"), (0, "nobody knows who"), (1, "a process outside")],
+    [(-1, "an unknown process"), (0, "an unknown process"), (1, "a process outside")],
 )
 def test_whose_lock_it_is(holder: int, whose: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel has no number for some; process 1 is one like any other."""

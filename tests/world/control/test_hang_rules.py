@@ -208,7 +208,7 @@ def test_a_watched_world_stands_for_all_of_within(monkeypatch: pytest.MonkeyPatc
     assert made.at(6.0) == "unproved"
     assert made.unproved == (
         "moved-later",
-        "it stood still for 4.0 s, and then moved: process 100 went on",
+        "it stood still for 4.0 s, but then moved: process 100 went on",
     )
 
 
@@ -241,7 +241,7 @@ def test_an_event_after_a_window_ends_the_watch(monkeypatch: pytest.MonkeyPatch)
     made.watch.heard()
     made.busy_with = "a gate is shut"
     assert made.at(6.0) == "unproved"
-    assert made.unproved[1].endswith("and then moved: a rank emitted an event")
+    assert made.unproved[1].endswith("but then moved: a rank emitted an event")
 
 
 def test_a_rank_that_the_harness_keeps_waiting_does_not_hang(
@@ -273,12 +273,12 @@ def test_a_world_that_moves_until_within_is_over(monkeypatch: pytest.MonkeyPatch
     made = Watched(monkeypatch).begun()
     made.kernel.since = 1009.5
     made.at(10.0)
-    assert made.unproved[1].endswith("it had stood still for 0.5 s only")
+    assert made.unproved[1].endswith("it had stood still for only 0.5 s")
 
     made = Watched(monkeypatch).begun()
     made.kernel.starving = True
     made.at(10.0)
-    assert made.unproved[1].endswith("a thread was ready to run and hardly got the processor")
+    assert made.unproved[1].endswith("a thread was ready to run, but got hardly any processor time")
 
 
 def test_a_world_that_stood_still_in_time_is_watched_beyond_within(
@@ -374,7 +374,7 @@ def test_who_is_said_to_loop_has_to_loop(monkeypatch: pytest.MonkeyPatch) -> Non
     made = Watched(monkeypatch, spins=True).begun()
     made.watch._sampled = 20
     made.at(3.0)
-    assert made.unproved == ("doubtful", "spins is stated, and no thread was busy all the time")
+    assert made.unproved == ("doubtful", "spins is stated, but no thread was busy all the time")
     made = Watched(monkeypatch, spins=True).begun()
     made.kernel.busy_pids = {100, BELOW}
     made.watch._sampled = 20
@@ -440,7 +440,7 @@ def test_a_rank_that_does_not_answer_is_not_proved(monkeypatch: pytest.MonkeyPat
     """A program is not asked for its stacks, so that it need not answer."""
     made = Watched(monkeypatch)
     made.watch.unasked(1)
-    assert made.unproved == ("unreadable", "rank 1 does not say where it stands")
+    assert made.unproved == ("unreadable", "rank 1 did not report where it stands")
     made = Watched(monkeypatch, of_programs=True)
     made.watch.unasked(1)
     assert made.notes == []

@@ -252,15 +252,15 @@ def test_another_split_is_named_with_both_lines(
     [
         (
             "past_it",
-            "its calls were not observed: 2 calls were made in group 0 of torch, and 1 were seen",
+            "its calls were not observed: torch made 2 calls in group 0, but 1 were observed",
         ),
         (
             "past_it_and_gone",
-            "its calls were not observed: 2 calls were made in group 0 of torch, and 1 were seen",
+            "its calls were not observed: torch made 2 calls in group 0, but 1 were observed",
         ),
         (
             "past_it_elsewhere",
-            "its calls were not observed: 1 calls were made in group 1 of torch, and 0 were seen",
+            "its calls were not observed: torch made 1 calls in group 1, but 0 were observed",
         ),
         ("forks", "1 call of processes that it forked were not observed"),
         ("silent", "it made no call"),

@@ -60,11 +60,11 @@ def outside(tmp_path: Path) -> Iterator[dict[str, str]]:
         process.wait()
 
 
-ENDS, ASLEEP, STRANGE = "which ends by itself", "again and again", "outside of the world"
+ENDS, ASLEEP, STRANGE = "which ends by itself", "repeatedly", "outside the world"
 WORDS = {
-    "native_short_sleeps": "sleeps in clock_nanosleep again and again",
+    "native_short_sleeps": "repeatedly sleeps in clock_nanosleep",
     "native_steps_of_sleep": ASLEEP,
-    "native_polls_of_nothing": "sleeps in poll again and again",
+    "native_polls_of_nothing": "repeatedly sleeps in poll",
     "native_selects_of_nothing": ASLEEP,
     "native_long_poll": "waits in poll for 18.0 s",
     "later": ENDS,
@@ -84,7 +84,7 @@ WORDS = {
     "ring_in_epoll": "requests that are not complete (io_uring)",
     "ring_in_poll": "requests that are not complete (io_uring)",
     "events_of_the_processor": "anon_inode:[perf_event]",
-    "datagram_answer": "a socket of UDP",
+    "datagram_answer": "a UDP socket",
     "connected_datagram": STRANGE,
     "unix_datagram": "a UNIX socket with a name",
     "abstract_server": STRANGE,
@@ -94,8 +94,8 @@ WORDS = {
     "open_file_lock": "waits for a lock of a file",
     "outside_ends": "the end of a process outside of the world",
     "hundred_threads": "which threads",
-    "sleeps_for_a_day": "sleeps in clock_nanosleep again and again",
-    "sleeps_by_the_older_call": "sleeps in nanosleep again and again",
+    "sleeps_for_a_day": "repeatedly sleeps in clock_nanosleep",
+    "sleeps_by_the_older_call": "repeatedly sleeps in nanosleep",
 }
 # Who wakes often is seen awake where it waits for a processor, and that is a doubt as good.
 OR_ELSE = dict.fromkeys(("naps", "naps_in_a_thread"), ("is in state R",))

@@ -349,7 +349,7 @@ def test_what_one_thread_did_during_the_window(monkeypatch: pytest.MonkeyPatch) 
     assert made.watch.polls_in_a_thread(RANK)
     assert not made.watch.polls_in_a_thread(OTHER)
     assert made.watch.stood(*MAIN) == ""
-    assert made.watch.stood(RANK, 1) == "was not there for the whole window"
+    assert made.watch.stood(RANK, 1) == "did not exist for the whole window"
     assert made.watch.worked(RANK, 1)
     made.show(2.0, {**others, HELPER: thread(user=1, system=1)})
     assert made.watch.worked(*HELPER)
@@ -409,14 +409,14 @@ def test_who_sleeps_in_short_steps_is_a_doubt(monkeypatch: pytest.MonkeyPatch) -
     made.show(0.0, both)
     assert made.watch.doubts().get(HELPER, "") == ""
     made.show(1.0, both)
-    assert made.watch.doubts()[HELPER] == "sleeps in poll again and again"
+    assert made.watch.doubts()[HELPER] == "repeatedly sleeps in poll"
     made.show(2.0, {MAIN: thread(user=1), HELPER: asleep})
     made.show(2.5, {MAIN: thread(user=1), HELPER: asleep})
-    assert "again and again" not in made.watch.doubts().get(HELPER, "")
+    assert "repeatedly" not in made.watch.doubts().get(HELPER, "")
 
 
 SLEEPS = call("clock_nanosleep", 0, 0, 1)
-SLEEPING = "sleeps in clock_nanosleep again and again"
+SLEEPING = "repeatedly sleeps in clock_nanosleep"
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ def test_an_event_is_checked_against_the_clock_of_its_own_host(live: Live) -> No
     """What a rank stamps with another host's clock is not an event."""
     lived = live("hosted:misdate", hosts=placed(0, 1), backend="none")
     assert [seen.event.values["why"] for seen in lived.history.noted("channel.garbage", 1)] == [
-        "ns lies outside the life of the rank"
+        "ns is outside the lifetime of the rank"
     ]
     assert not lived.findings["channel-is-whole"].passed
 
@@ -201,7 +201,7 @@ def test_a_wire_that_is_stopped_cannot_say_what_passed(
             os.kill(wire_of(world), signal.SIGSTOP) if event.rank == 0 else None
         ),
     )
-    assert "did not answer when the ranks had ended" in lived.void[0]
+    assert "did not answer after the ranks had ended" in lived.void[0]
     assert not lived.passed
 
 

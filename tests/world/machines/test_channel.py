@@ -60,7 +60,7 @@ def test_what_is_printed_before_looks_like_an_agent(before: str) -> None:
     ("script", "word"),
     [
         ("echo no such thing >&2; exit 3", r"exit code 3.*no such thing"),
-        ("exec yes", "prints without end"),
+        ("exec yes", "prints endlessly"),
         # Killed two seconds after it was asked to end.
         pytest.param("exec sleep 60", "did not answer in time", marks=pytest.mark.slow),
         ("exit 0", "it ended"),
@@ -75,8 +75,8 @@ def test_what_is_not_an_agent(script: str, word: str) -> None:
 @pytest.mark.parametrize(
     ("answer", "word"),
     [
-        ("struct.pack('>II', 2**31, 0)", "more than it was asked for"),
-        ("struct.pack('>II', 2, 2**20) + b'{}'", "more than it was asked for"),
+        ("struct.pack('>II', 2**31, 0)", "more than was requested"),
+        ("struct.pack('>II', 2, 2**20) + b'{}'", "more than was requested"),
         ("struct.pack('>II', 3, 0) + b'{a}'", "not answer in JSON"),
         ("struct.pack('>II', 2, 0) + b'[]'", r"answered \[\]"),
         ("b'x'", "it ended"),

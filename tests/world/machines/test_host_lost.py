@@ -186,7 +186,7 @@ def test_no_proof(history: Callable[[], History], why: str) -> None:
         (lambda: changed("machine.ended", silent=9.0), 1, "after 9 s without control"),
         (lambda: changed("machine.ended", silent=0.0), 1, "after 0 s without control"),
         (lambda: changed("rank.exited", 1, to=6.99), 1, "after its machine was to end it"),
-        (lambda: changed("machine.collected", why="its journal is not whole"), 1, "not whole"),
+        (lambda: changed("machine.collected", why="its journal is incomplete"), 1, "incomplete"),
         (lambda: changed("machine.collected"), 1, "its events were not collected"),
         (lambda: changed("world.stopped", to=11.0), 2, "stopped 4.0 s after"),
         (lambda: changed("machine.lost"), 2, "for another reason than the lost machine"),
@@ -227,7 +227,7 @@ def test_the_lease_is_told_by_the_machines_own_clock(ahead: float) -> None:
     [
         ("hosts: [3]", "hosts: [1, 3]", "needs several machines"),
         (", hosts: [3]", "", "needs several machines"),
-        ("for: 9s", "for: 5s", "not longer than it takes to miss a machine"),
+        ("for: 9s", "for: 5s", "not longer than it takes to notice a lost machine"),
         ("fault: cut,", "fault: cat,", "of kind cut-off"),
     ],
 )

@@ -91,7 +91,7 @@ class SyncResult:
         state: how it stood; nobody is missing.
         sequence: its number under this view, from 0.
         seconds: how long this rank waited.
-        tries: how many time-outs began, 1 where none passed.
+        tries: how many timeouts began, 1 where none passed.
     """
 
     state: SyncState
@@ -225,8 +225,8 @@ class DistributedBarrier:
         claim: BreakClaim = json.loads(decided)
         missing = tuple(claim["missing"])
         words = (
-            f"{self._title()} is broken for all: {_ranks(missing)} {claim['words']} (said by rank"
-            f" {claim['by']})"
+            f"{self._title()} is broken for all: {_ranks(missing)} {claim['words']} (reported by"
+            f" rank {claim['by']})"
         )
         if claim["words"] == "began again":
             words += "; every rank has to call renew()"
@@ -301,7 +301,8 @@ class DistributedBarrier:
         # Not `<= 0`: nothing compares with NaN, and such a wait would not end.
         if not timeout > 0 or retry_count < 0:
             raise Misused(
-                f"a barrier waits for some time: timeout {timeout:g} s, {retry_count} retries"
+                f"a barrier needs a timeout above 0 s and 0 or more retries, not {timeout:g} s and"
+                f" {retry_count}"
             )
         with self._lock:
             begin = time.monotonic()

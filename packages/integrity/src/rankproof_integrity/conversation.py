@@ -50,7 +50,7 @@ class Conversation:
         largest: int = 2**31,
     ) -> None:
         if not 0 < epoch < 2**64:
-            raise Misused(f"an epoch is greater than 0 and less than 2^64: {epoch}")
+            raise Misused(f"an epoch must be greater than 0 and less than 2^64, not {epoch}")
         self.node = node
         self.peer = peer
         self.epoch = epoch
@@ -188,7 +188,9 @@ class Conversation:
         """
         self.counters.damaged += 1
         self.trouble = (
-            "a frame came damaged" if header is None else f"frame {header.sequence} came damaged"
+            "a frame arrived damaged"
+            if header is None
+            else f"frame {header.sequence} arrived damaged"
         )
         if header is None or header.toward != self.epoch or header.epoch != self.peer_epoch:
             return
@@ -232,8 +234,8 @@ class Conversation:
             self._restarted(header.epoch)
         elif header.toward == self.epoch and header.acknowledged and not self._met:
             self._give_up(
-                f"{self.peer} knows an earlier start under epoch {self.epoch}: each takes a"
-                " greater one"
+                f"{self.peer} knows an earlier start with epoch {self.epoch}; each start needs a"
+                " greater epoch"
             )
         if self.problem is not None:
             self._heard = header.toward == self.epoch  # it is told, if it was not
@@ -279,7 +281,7 @@ class Conversation:
         self._refused = True
         self.trouble = words
         if header.flags & frame.BEFORE or (header.flags & frame.ANOTHER and self.settled):
-            self.problem = self._lost("nobody there talks to it")
+            self.problem = self._lost("no process there is listening to it")
 
     def _restarted(self, epoch: int) -> None:
         """End this conversation with a peer that remembers nothing of us; what became of what it
@@ -290,11 +292,11 @@ class Conversation:
             return
         incoming = self.incoming
         lost = self.outgoing.untaken
-        sent = "everything sent to it had been taken"
+        sent = "everything sent to it had been accepted"
         if lost is not None:
             sent = (
-                f"messages {lost[0]} to {lost[1]} had been sent to it and are not known to have"
-                " been taken"
+                f"messages {lost[0]} to {lost[1]} had been sent to it, but are not known to have"
+                " been accepted"
             )
         self.problem = PeerRestarted(
             f"{self.peer} began again (epoch {epoch} after {self.peer_epoch}): {sent}; of its own, "
@@ -380,14 +382,14 @@ class Conversation:
         last = f"; last trouble: {self.trouble}" if self.trouble else ""
         if untaken is not None and oldest is None:
             last += (
-                f"; messages {untaken[0]} to {untaken[1]} had come there and are not known to have"
-                " been taken"
+                f"; messages {untaken[0]} to {untaken[1]} had arrived there, but are not known to"
+                " have been accepted"
             )
         elif untaken is not None and untaken[1] > message:
             last += f"; messages up to {untaken[1]} had been sent after it"
         return MessageLost(
             f"message {message} {which} is lost: {why} ({tried}{connections}"
-            f" connection{'s' * (connections != 1)}, time-out {self.round_trip.timeout():.3g} s,"
+            f" connection{'s' * (connections != 1)}, timeout {self.round_trip.timeout():.3g} s,"
             f" epoch {self.epoch}{last})",
             peer=self.peer,
             sequence=untaken[0] if untaken is not None and oldest is None else message,
@@ -414,8 +416,8 @@ class Conversation:
             raise self.problem.again()
         if self.outgoing.ended:
             raise Misused(
-                f"{self.node} is closing, and has said goodbye to {self.peer}: nothing is sent"
-                " after that"
+                f"{self.node} is closing and has said goodbye to {self.peer}, so it cannot send any"
+                " more"
             )
         if not self.outgoing.has_room(size):
             self.hurry()
@@ -457,7 +459,8 @@ class Conversation:
         if not isinstance(self.problem, PeerRestarted) or self._next_epoch <= self.peer_epoch:
             if epoch <= self.epoch:
                 raise Misused(
-                    f"the epoch {epoch} is not greater than {self.epoch}, which {self.peer} knows"
+                    f"epoch {epoch} is not greater than {self.epoch}, the epoch that {self.peer}"
+                    " knows"
                 )
             self.epoch = epoch
         self.peer_epoch = max(self.peer_epoch, self._next_epoch)

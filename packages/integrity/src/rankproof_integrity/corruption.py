@@ -264,7 +264,7 @@ class CorruptionDetector:
         decode: Callable[[list[int]], str] | None = None,
     ) -> None:
         if token_bytes is not None and decode is not None:
-            raise Misused("give token_bytes or decode: the text is compared with one of them")
+            raise Misused("give either token_bytes or decode, not both")
         self._tokens = tokens
         self._token_bytes = token_bytes
         self._decode = decode
@@ -298,7 +298,7 @@ class CorruptionDetector:
         """
         if ids is None and (sent_ids is not None or sent_digest is not None):
             raise Misused(
-                "give the ids that arrived with what was sent: there is nothing to compare it with"
+                "there are no ids to compare with what was sent; give the ids that arrived as well"
             )
         compared: list[str] = []
         corruptions: list[Corruption] = []
@@ -416,7 +416,7 @@ class CorruptionDetector:
             yield _text(
                 CorruptionType.BYTES_DIFFER,
                 (at, end),
-                f"the bytes are those of another text from character {at} on",
+                f"from character {at} on, the bytes are those of a different text",
             )
 
 

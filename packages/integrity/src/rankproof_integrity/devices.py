@@ -61,8 +61,8 @@ class DeviceCommunicationManager:
         address = address_of(address)
         if address[0] in EVERYWHERE:
             raise Misused(
-                f"nobody can connect to {address[0]!r}: give an address of this host that the"
-                " others reach"
+                f"other ranks cannot connect to {address[0]!r}; give an address of this host that"
+                " they can reach"
             )
         self.membership = Membership(store=store, rank=rank, world_size=world_size, group=group)
         self._store = store
@@ -100,7 +100,7 @@ class DeviceCommunicationManager:
         """
         text = self._store.get(self._key(rank))
         if text is None:
-            raise ConnectionError(f"{name_of(rank)} has not said where it listens")
+            raise ConnectionError(f"{name_of(rank)} has not announced its address")
         address = json.loads(text)
         return address if isinstance(address, str) else (str(address[0]), int(address[1]))
 

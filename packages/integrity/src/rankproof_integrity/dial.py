@@ -51,7 +51,7 @@ class Lookup:
         # What the thread found is read after it ended, and by nobody else: no lock.
         self._thread.join(PATIENCE)
         if self._thread.is_alive():
-            raise ConnectionError("where the peer listens was asked, and nobody has answered yet")
+            raise ConnectionError("the peer's address was requested, but has not arrived yet")
         self._thread = None
         if self._answer is None:
             raise ConnectionError(self._trouble)
@@ -136,7 +136,7 @@ class Dial:
         poll.register(self._socket, select.POLLOUT)
         if not poll.poll(0):
             if now >= self._until:
-                self.trouble = "connecting: nobody answered"
+                self.trouble = "connecting: no answer"
                 self.close()
             return None
         if code := self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):

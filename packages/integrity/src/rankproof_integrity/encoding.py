@@ -48,7 +48,7 @@ class EncodingValidator:
         interval: int = 256,
     ) -> None:
         if token_bytes is not None and decode is not None:
-            raise Misused("give token_bytes or decode: the text is compared with one of them")
+            raise Misused("give either token_bytes or decode, not both")
         self._token_bytes = token_bytes
         self._interval = interval
         self._spelling = None if decode is None else Spelling(decode)
@@ -143,7 +143,7 @@ class EncodingValidator:
         if self._due and not (cut and len(self._due) <= self._held):
             return self._fail(
                 ValidationError.TEXT_DIFFERS,
-                f"{len(self._due)} characters that the ids spell never came:"
+                f"{len(self._due)} characters that the ids spell never arrived:"
                 f" {self._due[:SHOWN]!r}…",
                 self._seen,
             )

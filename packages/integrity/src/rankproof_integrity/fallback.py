@@ -108,7 +108,9 @@ class FallbackCoordinator:
         metrics: Metrics | None = None,
     ) -> None:
         if not (0 <= rank < size and 0 <= prefer < size):
-            raise Misused(f"rank {rank}, which prefers rank {prefer}, is not in a world of {size}")
+            raise Misused(
+                f"rank {rank} and the preferred rank {prefer} must both be in the world of {size}"
+            )
         self._store = store
         self.rank = rank
         self.size = size
@@ -129,8 +131,8 @@ class FallbackCoordinator:
         """
         if self.mode is Mode.SINGLE:
             raise Misused(
-                f"rank {self.rank}: the group generates on one device already, by its generation's"
-                " decision"
+                f"rank {self.rank}: the group already generates on one device, as it decided in"
+                " this generation"
             )
         proposal = FallbackProposal(rank=self.rank, position=position, reason=reason)
         return _proposal_words(self._once("proposal", json.dumps(proposal)))
@@ -160,8 +162,8 @@ class FallbackCoordinator:
         """
         if self.mode is Mode.SINGLE or not self.proposed:
             raise Misused(
-                f"rank {self.rank}: there is no proposal to agree on: call propose, or look at"
-                " proposed"
+                f"rank {self.rank}: there is no proposal to agree on; call propose, or check"
+                " proposed first"
             )
         self._once(f"ready/{self.rank}", str(position))
         answered = self._answers("ready", timeout)
@@ -184,8 +186,8 @@ class FallbackCoordinator:
         """
         if self.mode is Mode.DISTRIBUTED:
             raise Misused(
-                f"rank {self.rank}: the group generates over all its devices, and nothing is to be"
-                " returned from"
+                f"rank {self.rank}: the group already generates on all its devices, so there is"
+                " nothing to return from"
             )
         return self._once(self._return("request"), f"rank {self.rank}: {reason}")
 
@@ -202,8 +204,8 @@ class FallbackCoordinator:
         """
         if self.mode is Mode.DISTRIBUTED or not self.proposed:
             raise Misused(
-                f"rank {self.rank}: nobody asked to return: call request_return, or look at"
-                " proposed"
+                f"rank {self.rank}: no rank has requested a return; call request_return, or check"
+                " proposed first"
             )
         self._once(self._return(f"ready/{self.rank}"), str(position))
         answered = self._answers(self._return("ready"), timeout)
@@ -321,16 +323,16 @@ class FallbackThreshold:
     ) -> None:
         if not (0 < acceptable < 1 and 0 < error < 1 and window > 0):
             raise Misused(
-                f"a rate of {acceptable}, an error of {error} and a window of {window} give no"
-                " threshold"
+                "acceptable and error must be between 0 and 1, and window above 0, not"
+                f" {acceptable}, {error} and {window}"
             )
         self._window = window
         self._seen = deque[int]()  # tokens at which something failed, within the window
         enough = _least(window, acceptable, error)
         if enough > window:
             raise Misused(
-                f"{window} failures in {window} tokens are to be expected at a rate of"
-                f" {acceptable}: look further"
+                f"at a rate of {acceptable}, even {window} failures in {window} tokens are to be"
+                " expected; use a larger window"
             )
         self.failures = enough
 

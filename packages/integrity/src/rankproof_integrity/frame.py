@@ -187,16 +187,16 @@ class GreetingRefusal(NamedTuple):
 def begun_before(node: NodeId, epoch: int, peer: NodeId, met: int) -> str:
     """Return that a node begins under an epoch before one that its peer knows, in words."""
     return (
-        f"{node} began under epoch {epoch}, and {peer} has met its epoch {met}: each start takes a"
-        f" greater one than all before, as next_epoch(store, {node!r}) does, and a name is one"
-        " process's at a time"
+        f"{node} began with epoch {epoch}, but {peer} has already met its epoch {met}: each start"
+        f" needs a greater epoch than all before it, as next_epoch(store, {node!r}) gives, and only"
+        " one process at a time may use a name"
     )
 
 
 def too_long(node: NodeId, peer: NodeId, *, ours: int, both: int, size: int, message: int) -> str:
     """Return that a message is longer than one of both takes, in words."""
-    whose = f"{node} may send" if both == ours else f"{peer} takes ({node}: {ours})"
+    whose = f"{node} may send" if both == ours else f"{peer} accepts ({node}: {ours})"
     return (
-        f"message {message} of {size} bytes for {peer} is longer than {both}, which is what"
-        f" {whose}: send it in parts, or give both TransportLimits(message={size}) or more"
+        f"message {message} of {size} bytes for {peer} is longer than {both}, the most that"
+        f" {whose}; send it in parts, or give both TransportLimits(message={size}) or more"
     )

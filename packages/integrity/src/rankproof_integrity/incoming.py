@@ -232,7 +232,7 @@ class IncomingFrames:
 
     def _place(self, header: Header, payload: Any) -> None:
         if self.ended:
-            raise ValueError(f"frame {header.sequence} came after the goodbye")
+            raise ValueError(f"frame {header.sequence} arrived after the goodbye")
         self.arrived += 1
         if header.kind is Kind.BYE:
             self.ended = True
@@ -250,7 +250,7 @@ class IncomingFrames:
             whole = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
         except MemoryError as error:
             raise ValueError(
-                f"there is no memory for message {self.messages} of {self._partial} bytes"
+                f"there is not enough memory for message {self.messages} of {self._partial} bytes"
             ) from error
         message = tuple.__new__(
             Message, (memoryview(whole), self._source, self.messages, self._epoch)

@@ -13,7 +13,7 @@ from .records import NodeId
 
 
 class RoundTrip:
-    """How long an answer takes, smoothed, and the time-out that follows: RFC 6298, with bounds.
+    """How long an answer takes, smoothed, and the timeout that follows: RFC 6298, with bounds.
 
     Attributes:
         smoothed, deviation: in seconds; None before the first sample.
@@ -174,7 +174,7 @@ class TransportLimits:
             buffers of both. One message longer than that passes alone.
         deadline: within this a message is acknowledged, or given up on.
         attempts: how often one frame is sent before it is given up on.
-        shortest, longest: between these lies the time-out that is worked out from round trips.
+        shortest, longest: between these lies the timeout that is worked out from round trips.
         silence: a connection on which nothing is heard for so long is made anew.
         delay: how long an acknowledgement of a datagram waits for something to travel with.
     """
@@ -201,10 +201,10 @@ class TransportLimits:
         positive = min(whole) >= 1 and all(0 < time < math.inf for time in times)
         if not positive or not 0 <= self.delay < math.inf or self.shortest > self.longest:
             raise Misused(
-                f"limits must be positive and finite, and shortest at most longest: {self}"
+                f"limits must be positive and finite, and shortest must not exceed longest: {self}"
             )
         if self.message >= 2**32:
             raise Misused(
-                "a message has less than 4 GiB, for its length is a word of 32 bits:"
+                "the limit for a message must be below 4 GiB, because its length has 32 bits, not"
                 f" {self.message}"
             )

@@ -51,17 +51,17 @@ KNOWN: Mapping[str, Metric] = MappingProxyType(
             words="Tokens that passed, by the level they were checked at.",
         ),
         "integrity_failures_total": Metric(
-            kind="counter", labels=("error",), words="Facts that did not hold, by their name."
+            kind="counter", labels=("error",), words="Invariants that did not hold, by name."
         ),
         "integrity_unvalidated_total": Metric(
             kind="counter",
             labels=(),
-            words="Tokens that validation beside the token path passed over.",
+            words="Tokens that validation outside the token path skipped.",
         ),
         "integrity_recoveries_total": Metric(
             kind="counter",
             labels=("action", "outcome"),
-            words="Attempts to recover, by what was tried and how it ended.",
+            words="Attempts to recover, by action and outcome.",
         ),
         "integrity_fallbacks_total": Metric(
             kind="counter",
@@ -74,7 +74,7 @@ KNOWN: Mapping[str, Metric] = MappingProxyType(
         "integrity_token_seconds": Metric(
             kind="histogram",
             labels=(),
-            words="Time from one token to the next, as the engine tells it.",
+            words="Time from one token to the next, as reported by the engine.",
         ),
         "integrity_check_seconds": Metric(
             kind="histogram",
@@ -255,9 +255,9 @@ class Metrics:
             api: Any = importlib.import_module("opentelemetry.metrics")
         except ModuleNotFoundError as error:
             raise Misused(
-                "OpenTelemetry is not installed here: pip install opentelemetry-api"
-                " opentelemetry-sdk, or take Metrics.prometheus() or Metrics.samples(), which need"
-                " nothing"
+                "OpenTelemetry is not installed; run pip install opentelemetry-api"
+                " opentelemetry-sdk, or use Metrics.prometheus() or Metrics.samples(), which need"
+                " no package"
             ) from error
         meter = api.get_meter("rankproof_integrity") if meter is None else meter
         observation = api.Observation
@@ -293,10 +293,10 @@ def _key(name: str, kind: str, labels: Mapping[str, str]) -> tuple[str, Labels]:
     known = KNOWN.get(name)
     if known is None or known.kind != kind:
         there = ", ".join(known_name for known_name, metric in KNOWN.items() if metric.kind == kind)
-        raise Misused(f"{name} is not a {kind} of this library: there are {there}")
+        raise Misused(f"{name} is not a {kind} of this library, which has only {there}")
     if set(labels) != set(known.labels):
         raise Misused(
-            f"{name} has the labels {sorted(known.labels)}, and was given {sorted(labels)}"
+            f"{name} has the labels {sorted(known.labels)}, but was given {sorted(labels)}"
         )
     return name, tuple((label, labels[label]) for label in known.labels)
 

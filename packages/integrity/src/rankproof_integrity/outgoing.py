@@ -41,13 +41,13 @@ def unchanging(data: Any) -> Any:
         raise Misused(_no_buffer(data, error)) from error
     if view.format not in PLAIN and _ADDRESSES.search(_NAMES.sub("", view.format)):
         raise Misused(
-            f"{_kind(data)} holds addresses (its format is {view.format!r}), which mean nothing to"
-            " another process: encode its elements, or give an array of numbers"
+            f"{_kind(data)} contains addresses (its format is {view.format!r}), which mean nothing"
+            " to another process; encode its elements, or give an array of numbers"
         )
     masked = sys.modules.get("numpy.ma")
     if masked is not None and isinstance(data, masked.MaskedArray):
         raise Misused(
-            f"{_kind(data)} has a mask, which is not among its bytes: send array.data and"
+            f"{_kind(data)} has a mask, which is not part of its bytes; send array.data and"
             " array.mask"
         )
     return view if view.readonly and view.c_contiguous else view.tobytes()
@@ -63,13 +63,15 @@ def _kind(data: Any) -> str:
 def _no_buffer(data: Any, error: Exception) -> str:
     dtype = getattr(data, "dtype", None)
     if type(data).__module__.partition(".")[0] == "torch" or str(dtype).startswith("torch."):
-        return f"a message is a buffer, and {_kind(data)} is not: give torch_bytes(tensor)"
+        return f"a message must be a buffer, but {_kind(data)} is not; give torch_bytes(tensor)"
     if getattr(dtype, "kind", "") in ("M", "m"):
         return (
-            f'{_kind(data)} gives no buffer: give array.view("i8"), and view what comes as {dtype}'
+            f'{_kind(data)} has no buffer; send array.view("i8"), and view the received array as'
+            f" {dtype}"
         )
     return (
-        f"a message is a buffer, and {_kind(data)} is not ({error}): give its bytes, or encode it"
+        f"a message must be a buffer, but {_kind(data)} is not ({error}); give its bytes, or encode"
+        " it"
     )
 
 

@@ -174,7 +174,7 @@ class EnhancedTokenChunk(TokenChunk):
         second = named + spelled
         last = named + spelled + max(why, 0)
         if len(texts) != last or why < -1:
-            raise ValueError(f"{last} bytes of text are announced, and {len(texts)} came")
+            raise ValueError(f"{last} bytes of text were announced, but {len(texts)} arrived")
         chunk = cls(
             token_id=token_id,
             text=texts[first:second].decode(errors="surrogatepass") if spelled else "",
@@ -384,9 +384,7 @@ class ValidationResult:
         return RecoveryAction.NONE if self.error_type is None else SUGGESTED[self.error_type]
 
     def __bool__(self) -> bool:
-        raise TypeError(
-            "ask a ValidationResult for is_valid: it is neither true nor false by itself"
-        )
+        raise TypeError("a ValidationResult is neither true nor false; check its is_valid")
 
 
 VALID = ValidationResult()
@@ -418,6 +416,4 @@ class SequenceValidationResult:
         return self.length > 0 and not self.failures
 
     def __bool__(self) -> bool:
-        raise TypeError(
-            "ask a SequenceValidationResult for is_valid: it is neither true nor false by itself"
-        )
+        raise TypeError("a SequenceValidationResult is neither true nor false; check its is_valid")

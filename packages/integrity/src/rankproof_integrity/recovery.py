@@ -148,13 +148,14 @@ class RecoveryManager:
     ) -> None:
         if budget < 1 or not actions:
             raise Misused(
-                f"a budget of {budget} attempts and {len(actions)} actions recover nothing: give at"
-                " least one"
+                f"a recovery needs at least one attempt and one action, not {budget} attempts and"
+                f" {len(actions)} actions"
             )
         steps = {*actions, *(step for steps in plan.values() for step in steps)}
         if wrong := sorted(steps - {_RETRY, _RESTART, _ANEW, _ALONE}):
             raise Misused(
-                f"{', '.join(wrong)} cannot be in a plan: it is done on the spot, without a manager"
+                f"{', '.join(wrong)} cannot be part of a plan, because it is done at once, without"
+                " a manager"
             )
         self._plan = {
             failure: tuple(step for step in plan.get(failure, ()) if step in actions)
@@ -196,8 +197,8 @@ class RecoveryManager:
         """
         if self._inside == threading.get_ident():
             raise Misused(
-                "a recovery began inside of a recovery: let the action raise, and the next step is"
-                " taken"
+                "a recovery cannot begin inside another one; let the action raise, so that the next"
+                " step is taken"
             )
         with self._lock:
             self._inside = threading.get_ident()
@@ -216,7 +217,7 @@ class RecoveryManager:
             failure=FailureClass.PERSISTENT,
             position=position,
             ranks=tuple(affected),
-            words="asked for by the engine",
+            words="requested by the engine",
         )
         return self.recover_from_corruption(mode).recovered
 

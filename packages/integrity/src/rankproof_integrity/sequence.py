@@ -74,7 +74,7 @@ class SequenceIntegrityChecker:
         """
         if not 0 <= length <= self.position:
             raise OutOfStep(
-                f"stream {self.stream!r}: asked for the digest of {length} ids, and holds"
+                f"stream {self.stream!r}: the digest of {length} ids was requested, but it has"
                 f" {self.position}"
             )
         return self._digests[length]
@@ -126,13 +126,13 @@ class SequenceIntegrityChecker:
         """
         if epoch <= self.epoch:
             raise OutOfStep(
-                f"stream {self.stream!r}: epoch {epoch} is not later than {self.epoch}, which it"
-                " is in"
+                f"stream {self.stream!r}: epoch {epoch} is not later than its current epoch"
+                f" {self.epoch}"
             )
         if not 0 <= position <= self.position:
             raise OutOfStep(
-                f"stream {self.stream!r}: epoch {epoch} goes on at position {position},"
-                f" {self.position} ids are held"
+                f"stream {self.stream!r}: epoch {epoch} cannot continue at position {position},"
+                f" because it has {self.position} ids"
             )
         self.epoch = epoch
         del self._ids[position:]
@@ -147,7 +147,7 @@ class SequenceIntegrityChecker:
         if length != self.position:
             return failure(
                 ValidationError.GAP,
-                f"stream {self.stream!r}: the other end holds {length} ids, this one"
+                f"stream {self.stream!r}: the other end has {length} ids, but this end has"
                 f" {self.position}",
                 max(0, min(length, self.position)),
             )
@@ -172,7 +172,8 @@ class SequenceIntegrityChecker:
         """
         if ask(0) != self._digests[0]:
             raise OutOfStep(
-                f"the other end does not hold stream {self.stream!r}: its chain begins otherwise"
+                f"the other end does not have stream {self.stream!r}, because its chain begins"
+                " differently"
             )
         same = 0
         differs = min(length, self.position) + 1
@@ -191,33 +192,33 @@ class SequenceIntegrityChecker:
         if chunk.stream != self.stream:
             return failure(
                 ValidationError.ANOTHER_STREAM,
-                f"a chunk of stream {chunk.stream!r} came to {self.stream!r}",
+                f"a chunk of stream {chunk.stream!r} arrived at stream {self.stream!r}",
                 position,
             )
-        came = f"a chunk of epoch {chunk.epoch} came in epoch {self.epoch}"
+        came = f"a chunk of epoch {chunk.epoch} arrived in epoch {self.epoch}"
         if chunk.epoch < self.epoch:
             return failure(
                 ValidationError.STALE_EPOCH, f"{came}: it is from before a restart", position
             )
-        return failure(
-            ValidationError.UNKNOWN_EPOCH, f"{came}: nobody said that it began", position
-        )
+        return failure(ValidationError.UNKNOWN_EPOCH, f"{came}, which has not begun", position)
 
     def _not_next(self, chunk: EnhancedTokenChunk, due: int) -> ValidationResult:
         at = chunk.sequence_position
         if at > due:
             last = "" if at == due + 1 else f" to {at - 1}"
             return failure(
-                ValidationError.GAP, f"position {at} came: position {due}{last} did not", due
+                ValidationError.GAP, f"position {at} arrived, but position {due}{last} did not", due
             )
         if at < 0:
-            return failure(ValidationError.GAP, f"position {at} came: positions count from 0", at)
+            return failure(
+                ValidationError.GAP, f"position {at} arrived, but positions count from 0", at
+            )
         if self._ids[at] == chunk.token_id:
             return failure(
-                ValidationError.DUPLICATE, f"position {at} came again, with the same id", at
+                ValidationError.DUPLICATE, f"position {at} arrived again, with the same id", at
             )
         return failure(
             ValidationError.CONFLICT,
-            f"position {at} came again, with id {chunk.token_id} where it was {self._ids[at]}",
+            f"position {at} arrived again, with id {chunk.token_id} instead of {self._ids[at]}",
             at,
         )

@@ -71,8 +71,8 @@ class AdaptiveStrictness:
     ) -> None:
         if not (0 < rate < 1 and 0 < confidence < 1 and patience >= 1):
             raise Misused(
-                f"a rate of {rate}, a confidence of {confidence} and a patience of {patience} mean"
-                " nothing"
+                f"rate and confidence must be between 0 and 1, and patience 1 or more, not {rate},"
+                f" {confidence} and {patience}"
             )
         self.floor = self.level = Level(floor)
         self.enough = math.ceil(math.log(1 - confidence) / math.log1p(-rate))
@@ -185,7 +185,7 @@ class ValidationBeside(Generic[Item]):
         metrics: Metrics | None = None,
     ) -> None:
         if capacity < 1:
-            raise Misused(f"a capacity of {capacity} items validates nothing: give at least 1")
+            raise Misused(f"capacity must be at least 1 item, not {capacity}")
         self._check = check
         self._capacity = capacity
         self._skipped = skipped
@@ -430,15 +430,15 @@ class StreamValidator:
         if self._blind is not None:
             return failure(
                 ValidationError.NOT_LOOKED_AT,
-                f"from position {self._blind} on chunks were passed over: only each by itself was"
-                " looked at",
+                f"from position {self._blind} on, chunks were skipped, so each was checked only by"
+                " itself",
                 self._blind,
             )
         if self.level is Level.FULL and not self._compares and any(self._texts):
             return failure(
                 ValidationError.NOT_LOOKED_AT,
-                "texts came, and nothing to compare them with: give token_bytes or decode, or take"
-                " the level light",
+                "texts arrived, but there is nothing to compare them with: give token_bytes or"
+                " decode, or use the level light",
             )
         if self._end is None:
             at = self.sequence.position
@@ -460,8 +460,8 @@ class StreamValidator:
         if not chunk.intact:
             return failure(
                 ValidationError.CHECKSUM,
-                f"the chunk at position {chunk.sequence_position} is not what rank"
-                f" {chunk.source_device_rank} made its checksum of: {chunk.checksum or 'none'} came"
+                f"the chunk at position {chunk.sequence_position} does not match the checksum that"
+                f" rank {chunk.source_device_rank} made of it: {chunk.checksum or 'none'} arrived"
                 " with it",
                 self.sequence.position,
             )
@@ -471,8 +471,8 @@ class StreamValidator:
         if self._end is not None and chunk.sequence_position > self._end:
             return failure(
                 ValidationError.AFTER_END,
-                f"position {chunk.sequence_position} came behind {self._end}, which ended the"
-                " stream",
+                f"position {chunk.sequence_position} arrived after position {self._end}, which"
+                " ended the stream",
                 chunk.sequence_position,
             )
         result = self.sequence.check(chunk)

@@ -78,27 +78,27 @@ class _Seals:
             if sealed == form:
                 return
             raise Misused(
-                f"tensor {sequence} from rank {source} to rank {self.rank} came unchanged, {size}"
-                f" bytes, and was sent {_differs(of, sealed, form)}: both ranks have to name the"
-                " same shape and dtype"
+                f"tensor {sequence} from rank {source} to rank {self.rank} arrived unchanged"
+                f" ({size} bytes), but was sent {_differs(of, sealed, form)}; both ranks must give"
+                " the same shape and dtype"
             )
         which = f"tensor {sequence} from rank {source} to rank {self.rank}"
         if number < 0:
             raise MessageCorrupt(
-                f"the seal of {which} came damaged; what it was sent with is not known",
+                f"the seal of {which} arrived damaged, so the digest it was sent with is not known",
                 peer=f"rank {source}",
                 sequence=sequence,
                 epoch=self.epoch,
             )
         if number != sequence % 2**31 or epoch != self.epoch:
             raise OutOfStep(
-                f"{which} was expected under epoch {self.epoch}, and tensor {number} of epoch"
-                f" {epoch} came: the two ranks are not in step"
+                f"{which} was expected in epoch {self.epoch}, but tensor {number} of epoch {epoch}"
+                " arrived: the two ranks are out of step"
             )
         raise MessageCorrupt(
-            f"{which} changed on its way: {size} bytes came with digest {came:016x}, and {length}"
-            f" were sent with {high * WORD + low:016x}. It is not sent again over an engine's send"
-            " and recv",
+            f"{which} changed in transit: {size} bytes arrived with digest {came:016x}, but"
+            f" {length} were sent with {high * WORD + low:016x}. A tensor is not sent again over an"
+            " engine's send and recv",
             peer=f"rank {source}",
             sequence=sequence,
             epoch=self.epoch,
@@ -117,12 +117,12 @@ def _half(said: str) -> int:
 def _differs(of: Any, sealed: int, form: int) -> str:
     """Return in what a sender's tensor was another than the receiver's, in words."""
     if sealed >> 16 == form >> 16:
-        return f"in another shape than {tuple(of.shape)}"
+        return f"in a shape other than {tuple(of.shape)}"
     kind = type(of.dtype)
     values = vars(sys.modules[kind.__module__]).values()
     known = {str(value) for value in values if type(value) is kind}
     sent = next((name for name in sorted(known) if _half(name) == sealed >> 16), "another dtype")
-    return f"as {sent} and taken as {of.dtype}"
+    return f"as {sent} and received as {of.dtype}"
 
 
 class TorchTensors:
@@ -200,7 +200,7 @@ class TorchTensors:
         try:
             if not tensor.is_contiguous():
                 raise Misused(
-                    "a tensor that is to be filled must be contiguous; this one has strides"
+                    "a tensor to receive into must be contiguous; this one has strides"
                     f" {tensor.stride()}"
                 )
             small = tensor.nbytes <= TOGETHER
@@ -214,7 +214,9 @@ class TorchTensors:
         if refused:
             raise Misused(
                 _no_tensor(
-                    tensor, "filled", "it has no memory of its own, or conjugates or negates it"
+                    tensor,
+                    "filled",
+                    "it has no memory of its own, or is a conjugated or negated view",
                 )
             )
         if room is None:
@@ -265,7 +267,7 @@ def _no_tensor(tensor: Any, what: str, why: object) -> str:
     said = str(why).partition("\n")[0].rstrip(".")
     return (
         f"{kind.__module__}.{kind.__qualname__} cannot be {what}: {said}. Give a tensor whose"
-        " elements lie in memory as they are (tensor.to_dense(), torch.from_numpy(array))"
+        " elements are stored in memory as they are (tensor.to_dense(), torch.from_numpy(array))"
     )
 
 
@@ -326,7 +328,7 @@ class MlxTensors:
 
         if not isinstance(array, mx.array):
             kind = f"{type(array).__module__}.{type(array).__qualname__}"
-            raise Misused(f"{kind} cannot be sent: it is no array of MLX; give mx.array(…)")
+            raise Misused(f"{kind} cannot be sent: it is not an MLX array; give mx.array(…)")
         mx.eval(array)
         seal = self._seals.seal(_mlx_bytes(array), form=form_of(array), to=to)
         mx.eval(mx.distributed.send(array, to, group=self._group))

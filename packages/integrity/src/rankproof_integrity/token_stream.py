@@ -45,7 +45,7 @@ class TokenTransferValidator:
             sent = getattr(original, field.name)
             came = getattr(received, field.name)
             if field.name not in _IGNORED and sent != came:
-                return f"{field.name} was sent as {sent!r} and came as {came!r}"
+                return f"{field.name} was sent as {sent!r}, but arrived as {came!r}"
         return None
 
 
@@ -60,8 +60,8 @@ def chunk_bytes(chunk: EnhancedTokenChunk) -> bytes:
     checksum = hexadecimal(content)
     if chunk.checksum != checksum:
         raise Misused(
-            f"the token at position {chunk.sequence_position} is not as its maker made it: its"
-            f" checksum is {chunk.checksum or 'missing'}, and it has {checksum}"
+            f"the token at position {chunk.sequence_position} changed after it was made: its"
+            f" checksum is {chunk.checksum or 'missing'}, but its content has {checksum}"
         )
     return bytes.fromhex(checksum) + content
 
@@ -81,9 +81,9 @@ def chunk_of(data: Any, *, peer: str = "the sender") -> EnhancedTokenChunk:
     # content.
     if not chunk.intact:
         raise MessageCorrupt(
-            f"the token at position {chunk.sequence_position} from {peer} is not as rank"
-            f" {chunk.source_device_rank} made it: its checksum is {chunk.checksum}, and what came"
-            f" has {chunk.computed_checksum()}",
+            f"the token at position {chunk.sequence_position} from {peer} changed after rank"
+            f" {chunk.source_device_rank} made it: its checksum is {chunk.checksum}, but what"
+            f" arrived has {chunk.computed_checksum()}",
             peer=peer,
             sequence=chunk.sequence_position,
             epoch=chunk.epoch,
@@ -163,7 +163,7 @@ class BareTokens:
         result = self._tokens.validate_id(chunk.token_id, chunk.sequence_position)
         if chunk.source_device_rank != self._maker:
             raise OutOfStep(
-                f"rank {chunk.source_device_rank} made the token at position {due}, not"
+                f"rank {chunk.source_device_rank} made the token at position {due}, not rank"
                 f" {self._maker}"
             )
         if result.error_type is None:
@@ -174,7 +174,7 @@ class BareTokens:
 
     def _refused(self, position: int, result: ValidationResult) -> OutOfStep:
         return OutOfStep(
-            f"the token at position {position} from rank {self._maker} cannot stand: {result.words}"
+            f"the token at position {position} from rank {self._maker} is not valid: {result.words}"
         )
 
 
@@ -240,8 +240,8 @@ class TokenStreamSynchronizer:
     ) -> None:
         if not 0 <= stage < stages or epoch < 1 or lead < 1:
             raise Misused(
-                f"stage {stage} of {stages}, epoch {epoch}, lead {lead}: each counts from its"
-                " beginning"
+                "stage must be 0 or more and below stages, and epoch and lead 1 or more: stage"
+                f" {stage} of {stages}, epoch {epoch}, lead {lead}"
             )
         self._store = store
         self._stream = stream
@@ -269,7 +269,7 @@ class TokenStreamSynchronizer:
         """
         if position != self.position:
             raise OutOfStep(
-                f"stage {self.stage} of stream {self._stream!r} handed on position {position}, and"
+                f"stage {self.stage} of stream {self._stream!r} passed on position {position}, but"
                 f" the next one is {self.position}"
             )
         self.position += 1
@@ -309,12 +309,14 @@ class TokenStreamSynchronizer:
         if before is not None and before.epoch:
             title = f"stage {now.stage} of stream {self._stream!r}"
             if (now.epoch, now.position) < (before.epoch, before.position):
-                raise OutOfStep(f"{title} is at {now.position}, and was at {before.position}")
+                raise OutOfStep(
+                    f"{title} went back to position {now.position} from {before.position}"
+                )
             if now.epoch > before.epoch:
                 raise OutOfStep(
-                    f"{title} began again (epoch {now.epoch} after {before.epoch}) at"
-                    f" position {now.position}, and was at {before.position}: agree on a position,"
-                    " and resume() there"
+                    f"{title} began again (epoch {now.epoch} after {before.epoch}) at position"
+                    f" {now.position}, but was at {before.position}; agree on a position, and"
+                    " resume() there"
                 )
         self._seen[now.stage] = now
 
@@ -337,8 +339,8 @@ class TokenStreamSynchronizer:
                     f"stage {stage} at {state.stages[stage].position}" for stage in state.waits_for
                 )
                 raise MessageLate(
-                    f"stage {self.stage} of stream {self._stream!r} waits at position"
-                    f" {self.position} for {who}, for {timeout:g} s",
+                    f"stage {self.stage} of stream {self._stream!r} waited {timeout:g} s at"
+                    f" position {self.position} for {who}",
                     peer=f"stage {state.waits_for[0]}",
                     sequence=self.position,
                     epoch=self.epoch,
@@ -352,7 +354,7 @@ class TokenStreamSynchronizer:
     ) -> GenerationCoordination:
         """`wait`, for callers that run an event loop; a stage asks for itself."""
         if pipeline_stage != self.stage:
-            raise Misused(f"stage {pipeline_stage} was asked for, and this is stage {self.stage}")
+            raise Misused(f"stage {pipeline_stage} was requested, but this is stage {self.stage}")
         return await Waits().wait(lambda left: self._waited(within, left))
 
     async def verify_token_ordering(self, tokens: Sequence[EnhancedTokenChunk]) -> bool:

@@ -68,13 +68,13 @@ class TokenValidator:
         self._marked = self._unassigned | self._place.keys()
         if vocabulary < 1 or self.longest < 1:
             raise Misused(
-                f"a vocabulary of {vocabulary} ids and streams of {longest} tokens hold nothing to"
-                " validate"
+                "a vocabulary must have at least 1 id and a stream at least 1 token, not"
+                f" {vocabulary} and {longest}"
             )
         if wrong := sorted(marked for marked in self._marked if not 0 <= marked < vocabulary):
             raise Misused(
-                f"ids {wrong[:5]} are not of a vocabulary of {vocabulary} ids: name those that"
-                " it has"
+                f"ids {wrong[:5]} are not in the vocabulary, which has the ids 0 to"
+                f" {vocabulary - 1}"
             )
 
     @classmethod
@@ -169,7 +169,7 @@ class TokenValidator:
         values = np.asarray(ids.detach().cpu() if hasattr(ids, "detach") else ids)
         if values.ndim != 1:
             raise Misused(
-                f"ids are of the shape {values.shape}: give each stream by itself, as one dimension"
+                f"ids have the shape {values.shape}; give each stream separately, in one dimension"
             )
         if values.dtype.kind not in "iu":
             words = f"ids are of the dtype {values.dtype}, not of integers"
@@ -224,7 +224,7 @@ class TokenValidator:
         if not 0 <= number < self.vocabulary:
             return failure(
                 ValidationError.OUT_OF_VOCABULARY,
-                f"{where} is not of this vocabulary, whose ids are 0 to {self.vocabulary - 1}",
+                f"{where} is not in this vocabulary, whose ids are 0 to {self.vocabulary - 1}",
                 position,
             )
         if number in self._unassigned:
@@ -241,7 +241,7 @@ class TokenValidator:
         if place is SpecialPlace.NOWHERE or (place is SpecialPlace.FIRST and position > 0):
             return failure(
                 ValidationError.SPECIAL_OUT_OF_PLACE,
-                f"{where} is a special id that may stand {place.value} in a stream",
+                f"{where} is a special id that is allowed {place.value} in a stream",
                 position,
             )
         return VALID

@@ -66,7 +66,7 @@ class ReliableMessageTransport:
         monitor: NetworkHealthMonitor | None = None,
     ) -> None:
         if "\n" in node:
-            raise Misused(f"a node's name is one line: {node!r}")
+            raise Misused(f"a node's name must be one line, not {node!r}")
         self.node = node
         self.limits = TransportLimits() if limits is None else limits
         self.monitor = monitor or NetworkHealthMonitor(
@@ -76,7 +76,7 @@ class ReliableMessageTransport:
         self._epochs: Callable[[], int] = time.time_ns if given is None else given
         self.epoch = self._epochs()
         if not 0 < self.epoch < 2**64:
-            raise Misused(f"an epoch is greater than 0 and less than 2^64: {self.epoch}")
+            raise Misused(f"an epoch must be greater than 0 and less than 2^64, not {self.epoch}")
         self._lines: dict[NodeId, Line] = {}
         # Held while a line is added: two threads must not give one peer two lines. Who looks a line
         # up takes none, because lines are added and never taken away.
@@ -200,8 +200,8 @@ class ReliableMessageTransport:
         if self._process == os.getpid():
             return "is closed"
         return (
-            f"is process {self._process}'s, from which this one was forked: make another, with a"
-            " greater epoch, here"
+            f"belongs to process {self._process}, from which this one was forked; make another one"
+            " here, with a greater epoch"
         )
 
     def let_go(self) -> None:
@@ -248,8 +248,8 @@ class ReliableMessageTransport:
             out = line.conversation.outgoing
             first, last = out.untaken or (0, 0)
             raise MessageLate(
-                f"message {out.messages} to {to} was not sent: {to} has not taken messages {first}"
-                f" to {last} for {wait:g} s, and no more than {out.room} bytes wait for"
+                f"message {out.messages} to {to} was not sent: {to} has not accepted messages"
+                f" {first} to {last} for {wait:g} s, and at most {out.room} bytes may wait for"
                 f" it{self._trouble(line)}",
                 peer=to,
                 sequence=out.messages,
@@ -285,7 +285,7 @@ class ReliableMessageTransport:
             if message is None and conversation.incoming.ended:
                 count = conversation.incoming.messages
                 raise MessageLost(
-                    f"no message {count} from {source}: it closed after sending {count}",
+                    f"message {count} from {source} will not arrive, because {source} closed after sending {count}",
                     peer=source,
                     sequence=count,
                     epoch=conversation.peer_epoch,
@@ -296,7 +296,7 @@ class ReliableMessageTransport:
         if message is None:
             count = conversation.incoming.messages
             raise MessageLate(
-                f"message {count} from {source} did not come within {wait:g}"
+                f"message {count} from {source} did not arrive within {wait:g}"
                 f" s{self._trouble(line)}",
                 peer=source,
                 sequence=count,
@@ -355,7 +355,8 @@ class ReliableMessageTransport:
         trouble = f"; last trouble: {conversation.trouble}" if conversation.trouble else ""
         if self._attendant.refused and line.waits and not conversation.joined:
             trouble += f"; refused: {self._attendant.refused}"
-        return f" ({state}, {conversation.counters.connections} connections so far{trouble})"
+        count = conversation.counters.connections
+        return f" ({state}, {count} connection{'s' * (count != 1)} so far{trouble})"
 
     def connected(self, peer: NodeId) -> bool:
         """Return whether both know each other, and no error ended it."""

@@ -174,16 +174,19 @@ class StreamWire:
     def _next_header(self) -> Header:
         header = frame.parsed(self._scratch[self._begin : self._begin + frame.SIZE])
         if header is None:
-            raise Torn("a header came damaged, and where the next frame begins is not known")
+            raise Torn("a header arrived damaged, so it is not known where the next frame begins")
         if header.length > self.longest:
             raise Torn(
-                f"a frame of {header.length} bytes is announced, and {self.longest} are allowed"
+                f"a frame of {header.length} bytes was announced, but at most {self.longest} are"
+                " allowed"
             )
         try:
             return self._begun(header)
         # It is sent again on the next connection, when there may be some.
         except MemoryError as error:
-            raise Torn(f"there is no memory for a frame of {header.length} bytes") from error
+            raise Torn(
+                f"there is not enough memory for a frame of {header.length} bytes"
+            ) from error
 
     def _begun(self, header: Header) -> Header:
         begin = self._begin + frame.SIZE
@@ -352,8 +355,8 @@ def address_of(given: Any) -> Address:
         if isinstance(host, str) and isinstance(port, int) and 0 <= port < 2**16:
             return host, port
     raise Misused(
-        "an address is a host and a port, as ('127.0.0.1', 4000), or the path of a socket in the"
-        f" file system, and not {given!r}"
+        "an address must be a host and a port, such as ('127.0.0.1', 4000), or the path of a socket"
+        f" in the file system, not {given!r}"
     )
 
 
@@ -378,8 +381,8 @@ def demand_local(bound: socket.socket, *, insecure: bool) -> None:
         return
     if bound.family not in (socket.AF_INET, socket.AF_INET6):
         raise Misused(
-            f"a socket of {socket.AddressFamily(bound.family).name} is none whose reach is known"
-            " here"
+            "cannot tell which machines can reach a socket of"
+            f" {socket.AddressFamily(bound.family).name}"
         )
     host, port = bound.getsockname()[:2]
     ip = ipaddress.ip_address(str(host).partition("%")[0])
@@ -388,9 +391,9 @@ def demand_local(bound: socket.socket, *, insecure: bool) -> None:
         return
     if not insecure:
         raise Misused(
-            f"{host} can be reached from other machines, and nobody proves who he is: whoever knows"
-            " two nodes' names can put a message in place of a true one. Listen on 127.0.0.1, or"
-            " pass insecure=True where only the nodes can reach each other"
+            f"{host} can be reached from other machines, and nodes are not authenticated: anyone"
+            " who knows the names of two nodes can replace a message between them. Listen on"
+            " 127.0.0.1, or pass insecure=True if only the nodes can reach each other"
         )
     LOG.warning(
         "%s port %s can be reached from other machines, and peers are not authenticated", host, port
