@@ -414,10 +414,18 @@ def types(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none", default=False)
 def docs(session: nox.Session) -> None:
-    """Write docs/api.md and docs/kinds.md from the code, and wrap the prose of every document."""
+    """Write docs/api.md and docs/kinds.md from the code, docs/findings/README.md from the bundles,
+    and wrap the prose of every document.
+    """
     environment = ready(session)
-    for script in ("reference.py", "prose.py"):
+    for script in ("reference.py", "findings.py", "prose.py"):
         environment.run(session, f"docs/{script}", *session.posargs)
+
+
+@nox.session(venv_backend="none", default=False)
+def findings(session: nox.Session) -> None:
+    """Run the script of each finding on the newest release of its library."""
+    ready(session).run(session, "-m", "tests.kit.findings", *session.posargs)
 
 
 @nox.session(venv_backend="none", default=False)
