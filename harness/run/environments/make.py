@@ -62,6 +62,11 @@ class EnvironmentPlan:
         packages = list(self.packages())
         return f"{plural(len(self.chosen), 'package')}, {total}: {listing(packages, most=SHOWN)}"
 
+    @property
+    def known_bytes(self) -> int:
+        """Bytes of the files whose size is known."""
+        return sum(size for size in self.sizes.values() if size is not None)
+
     def packages(self) -> Iterator[str]:
         """Each package with its size, the largest first."""
         for package in sorted(
@@ -248,7 +253,7 @@ def preview(
 def _lay(
     folder: Path, wanted: Environment, supply: Supply, *, base: Interpreter, says: Says
 ) -> _Laid:
-    _venv(folder, base)
+    lay_empty(folder, base)
     python = folder / "bin" / "python"
     checkouts: dict[str, CheckoutFacts] = {}
     wheels: dict[str, Path] = {}
@@ -266,8 +271,12 @@ def _lay(
     )
 
 
-def _venv(folder: Path, base: Interpreter) -> None:
-    """Virtual environment without pip: what is not asked for is not there."""
+def lay_empty(folder: Path, base: Interpreter) -> None:
+    """Make a virtual environment without pip: what is not asked for is not there.
+
+    Raises:
+        Unavailable: the interpreter cannot make one.
+    """
     done = subprocess.run(
         [str(base.path), "-I", "-m", "venv", "--without-pip", str(folder)],
         capture_output=True,
