@@ -56,7 +56,7 @@ class EnvironmentPlan:
         """One line: how much, and the largest packages by name."""
         known = [size for size in self.sizes.values() if size is not None]
         unknown = len(self.sizes) - len(known)
-        total = _amount(sum(known))
+        total = amount(sum(known))
         if unknown:
             total = f"at least {total}, {unknown} of unknown size" if known else "of unknown size"
         packages = list(self.packages())
@@ -73,10 +73,11 @@ class EnvironmentPlan:
             self.chosen, key=lambda package: (-(self.sizes[package.name] or 0), package.name)
         ):
             size = self.sizes[package.name]
-            yield f"{package} ({'size unknown' if size is None else _amount(size)})"
+            yield f"{package} ({'size unknown' if size is None else amount(size)})"
 
 
-def _amount(size: int) -> str:
+def amount(size: int) -> str:
+    """Return a size in words."""
     return f"{size / MIB:.1f} MiB" if size >= MIB / 10 else f"{size / 1024:.1f} KiB"
 
 

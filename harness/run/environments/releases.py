@@ -141,7 +141,7 @@ def hold(
 
     Args:
         python: interpreter of an empty environment.
-        package: its normal name.
+        package: its name, with extras or without.
         version: that it has to have.
         like: the scenario's environment, whose interpreter, extras and build of torch are kept.
         companions: the other packages by normal name, with the versions they are held at.
@@ -150,12 +150,13 @@ def hold(
     Raises:
         Unavailable, EnvironmentProblem: pip cannot choose one.
     """
-    written = {bare(name): name for name in like.packages}
+    own = bare(package)
+    written = {bare(name): name for name in like.packages} | {own: package}
     held = dict(companions)
     # Each round frees at least one package, so it ends.
     while True:
         packages = {written.get(name, name): given for name, given in held.items()}
-        packages[written.get(package, package)] = version
+        packages[package] = version
         try:
             chosen = plan(python, _with(like, packages), NOTHING, {}, base=base)
             break
@@ -169,7 +170,7 @@ def hold(
     moved = {
         name: (companions.get(name, ""), versions.get(name, ""))
         for name in sorted(companions.keys() | versions.keys())
-        if name != package and companions.get(name) != versions.get(name)
+        if name != own and companions.get(name) != versions.get(name)
     }
     pinned = {written.get(name, name): given for name, given in versions.items()}
     return HeldEnvironment(wanted=_with(like, pinned), moved=moved, plan=chosen)

@@ -19,7 +19,7 @@ from harness.run.arms.staging import ArmError, stage_arms
 from harness.run.environments import supply
 from harness.run.environments.supply import Supply
 from harness.scenario import Arm, Environment, LoadedScenario
-from harness.scenario.environment import listing
+from harness.scenario.environment import PinnedRequirement, bare, listing
 from harness.series.series import code
 
 HEAVY = "torch"
@@ -31,6 +31,7 @@ class Aim:
 
     Attributes:
         package: its normal name.
+        written: the same with its extras, as pip is asked for it.
         key: of the environment, as `--set` names it.
         wanted: that environment as the scenario has it.
         supply: its file of requirements.
@@ -39,6 +40,7 @@ class Aim:
     """
 
     package: str
+    written: str
     key: str
     wanted: Environment
     supply: Supply
@@ -58,18 +60,19 @@ class _Scratch:
         file.write_bytes(data)
 
 
-def aim(loaded: LoadedScenario, package: str) -> Aim:
+def aim(loaded: LoadedScenario, given: str) -> Aim:
     """Find the environment to change.
 
     Args:
         loaded: the scenario.
-        package: normal name of what is bisected.
+        given: name of what is bisected; extras behind it take the place of the scenario's.
 
     Raises:
         ScenarioError: there is none, or it cannot be bisected: where, why and what to do.
         RevisionError: a checkout of another arm cannot be had.
     """
     subject = loaded.scenario.subject
+    package = bare(given)
 
     def refused(place: Place, why: str) -> ScenarioError:
         return ScenarioError([loaded.problem(place, why, at_key=True)])
@@ -96,8 +99,8 @@ def aim(loaded: LoadedScenario, package: str) -> Aim:
             f"gives the candidate no environment{also}; add subject.candidate.environment:"
             f" {{packages: {{{package}: VERSION}}}}",
         )
-    given = supplies["candidate"]
-    known = _named(wanted, given)
+    supplied = supplies["candidate"]
+    known = _named(wanted, supplied)
     if package not in known:
         raise refused(
             place,
@@ -116,9 +119,19 @@ def aim(loaded: LoadedScenario, package: str) -> Aim:
         theirs = subject.control.environment
         if _apart(subject.control) == _apart(subject.candidate) and not theirs.checkouts:
             control = (theirs, supplies["control"])
+    asked = [given, *wanted.packages, *(_written(one) for one in supplied.requirements)]
     return Aim(
-        package=package, key=".".join(map(str, place)), wanted=wanted, supply=given, control=control
+        package=package,
+        written=next((name for name in asked if bare(name) == package and "[" in name), package),
+        key=".".join(map(str, place)),
+        wanted=wanted,
+        supply=supplied,
+        control=control,
     )
+
+
+def _written(requirement: PinnedRequirement) -> str:
+    return f"{requirement.name}[{requirement.extras}]" if requirement.extras else requirement.name
 
 
 def _named(wanted: Environment, given: Supply) -> set[str]:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 import tempfile
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from harness.forms.distribution import normal
 from harness.forms.text import listed, plural
 from harness.record.model import PATH, Record, RecordError
 from harness.run.environments import cache
-from harness.run.environments.make import MIB, EnvironmentPlan, lay_empty, plan
+from harness.run.environments.make import MIB, EnvironmentPlan, amount, lay_empty, plan
 from harness.run.environments.pip import (
     EnvironmentProblem,
     Interpreter,
@@ -30,7 +31,7 @@ from harness.run.progress import Progress
 from harness.run.replay import RecordReplay
 from harness.run.run import Interrupted, RunError, run
 from harness.scenario import LoadedScenario, ScenarioError, load_scenario
-from harness.scenario.environment import listing, satisfies
+from harness.scenario.environment import bare, listing, satisfies
 from harness.series.bisect.aim import Aim, aim, identity
 from harness.series.bisect.judged import Side, StepFacts, facts_of, word_of
 from harness.series.bisect.record import BisectRecord, KeptStep
@@ -40,6 +41,7 @@ from harness.trust.folder import verify_folder
 from harness.trust.signers import SignerPolicy
 
 FOLDER = "bisect"
+_PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._, -]+\])?")
 LIMIT = 330 * MIB
 UNPACKED = 5.2
 """An environment's bytes for each byte of its wheels, compiled modules included.
@@ -108,11 +110,14 @@ def bisect(
         Interrupted: by Ctrl-C; the same command goes on from there.
     """
     loaded = load_scenario(question.path, overrides=question.overrides)
-    name = normal(question.package)
-    if name == "torch":
+    if _PACKAGE.fullmatch(question.package) is None:
+        raise BisectError(
+            f"--package {question.package}: not a name; give one such as mlx-lm or mlx[cpu]"
+        )
+    if bare(question.package) == "torch":
         raise BisectError(TORCH)
-    aimed = aim(loaded, name)
-    common = identity(loaded, name)
+    aimed = aim(loaded, question.package)
+    common = identity(loaded, aimed.written)
     folder = settings.results / FOLDER / f"{loaded.scenario.id}-{common[:12]}"
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -233,7 +238,7 @@ class Bisection:
         try:
             held = hold(
                 self.python,
-                self.aim.package,
+                self.aim.written,
                 version,
                 like=self.aim.wanted,
                 companions=self._record.companions,
@@ -261,16 +266,26 @@ class Bisection:
         Both arms would be alike where the candidate got the control's version. The scenario as it
         stands shows that version: as its control.
         """
+        chosen = _versions(held.plan)
+        if chosen == self._of_control:
+            return "control", ()
         assert self._own is not None
-        if self.aim.control is not None:
-            control, supply = self.aim.control
-            chosen = plan(self.python, control, supply, {}, base=self.base)
-            if _versions(chosen) == _versions(held.plan):
-                return "control", ()
-        if _versions(self._own) == _versions(held.plan):
+        if chosen == _versions(self._own):
             return "candidate", ()
         given = held.wanted.model_dump(mode="json", exclude_none=True)
         return "candidate", (f"{self.aim.key}={json.dumps(given)}",)
+
+    @cached_property
+    def _of_control(self) -> dict[str, str] | None:
+        """Versions in the control's own environment, where the arms are otherwise alike."""
+        if self.aim.control is None:
+            return None
+        wanted, supply = self.aim.control
+        try:
+            return _versions(plan(self.python, wanted, supply, {}, base=self.base))
+        except EnvironmentProblem as error:
+            self.says(f"  the control's environment cannot be chosen: {error}")
+            return None
 
     def _run(
         self, kept: KeptStep, *, side: Side, overrides: tuple[str, ...]
@@ -279,7 +294,7 @@ class Bisection:
         # The scenario as it stands may show two versions, one with each arm.
         for step in self.steps.values():
             if step.run and step.as_it_stands and kept.as_it_stands:
-                return self._judged(kept, self.folder / step.run)
+                return self._judged(kept, (self.folder / step.run).resolve())
         made: set[str] = set()
         try:
             loaded = load_scenario(
@@ -298,11 +313,13 @@ class Bisection:
             _clear(made)
             return kept, _untold(str(error).splitlines()[0])
         update = {"disk": _clear(made), "seconds": finished.record.run.seconds}
-        return self._judged(kept.model_copy(update=update), finished.folder)
+        return self._judged(kept.model_copy(update=update), finished.folder.resolve())
 
     def _judged(self, kept: KeptStep, folder: Path) -> tuple[KeptStep, StepFacts]:
         """Judge a run that ended, from its record and evidence. Raises RecordError, OSError."""
         record = Record.decode((folder / PATH).read_bytes())
+        if record.scenario.sha256 != self.loaded.sha256:
+            raise RecordError("it is a run of another scenario")
         facts = facts_of(
             self.loaded.scenario,
             record,
@@ -310,15 +327,17 @@ class Bisection:
             release=(self.aim.package, kept.version),
             read=lambda name: (folder / name).read_bytes(),
         )
-        return kept.model_copy(update={"run": str(folder.relative_to(self.folder))}), facts
+        return kept.model_copy(
+            update={"run": str(folder.relative_to(self.folder.resolve()))}
+        ), facts
 
     def _take_again(self, step: KeptStep) -> None:
         """Take a step of an earlier bisect, where its run is there and can be verified.
 
         What never ended is tried again.
         """
-        folder = self.folder / step.run
-        if not step.run or not folder.is_dir():
+        folder = (self.folder / step.run).resolve()
+        if not step.run or not folder.is_relative_to(self.folder.resolve()) or not folder.is_dir():
             return
         if self.settings.signer is not None:
             found = verify_folder(
@@ -358,9 +377,9 @@ class Bisection:
         if record.left_out:
             out = [f"{version} ({why})" for version, why in record.left_out.items()]
             self.says(f"  left out: {listing(out, most=8)}")
-        disk = self._own.known_bytes * UNPACKED / MIB
+        disk = amount(int(self._own.known_bytes * UNPACKED))
         self.says(
-            f"  each environment: {self._own}; about {disk:.0f} MiB on disk, two at a time at most."
+            f"  each environment: {self._own}; about {disk} on disk, two at a time at most."
             " pip downloads only the files that are not in its cache"
         )
         self.says(f"  kept in: {self.folder}")
@@ -372,7 +391,7 @@ class Bisection:
         ]
         self.says(
             f"  {version}{' (the control)' if side == 'control' else ''}: download"
-            f" {held.plan.known_bytes / MIB:.1f} MiB at most, {len(held.plan.chosen)} packages,"
+            f" {amount(held.plan.known_bytes)} at most, {len(held.plan.chosen)} packages,"
             f" {f'moved: {listing(moved, most=8)}' if moved else 'everything else held'} ..."
         )
 

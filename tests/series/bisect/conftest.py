@@ -43,14 +43,18 @@ trials: {candidate: 6, accept: {failure_rate_below: 50%}}
 checks:
   - {id: answered, kind: event, ranks: every, event: answered}
 """
-WITH_CONTROL = SCENARIO.replace("role: upstream\n", "").replace(
-    '{environment: {packages: {wobbly: "1.9"}}}\n',
-    """{environment: {packages: {wobbly: "1.9"}}}
+WITH_CONTROL = (
+    SCENARIO.replace("role: upstream\n", "")
+    .replace(
+        '{environment: {packages: {wobbly: "1.9"}}}\n',
+        """{environment: {packages: {wobbly: "1.9"}}}
   control:
     environment: {packages: {wobbly: "1.4"}}
     must_fail: {check: answered, ranks: every, error: AssertionError, source: assert wobbly.answer(context) == 42}
 """,
-).replace("{candidate: 6, ", "{candidate: 6, control: 6, ")
+    )
+    .replace("{candidate: 6, ", "{candidate: 6, control: 6, ")
+)
 
 Offer = Callable[..., dict[str, str]]
 RIGHT = "def answer(context):\n    return 42\n"
@@ -72,7 +76,6 @@ def index(folder: Path, versions: Mapping[str, str], requires: Mapping[str, str]
         more = {"wobbly-data": b"", "wobbly-data/x": b""} if version == NOT_INSTALLED else None
         wheel = wheels.write(files, "wobbly", version, text, requires=needs, tags=tags, more=more)
         names["wobbly"].append(_link(wheel, yanked=version == YANKED))
-    names["wobbly"].append(_link(wheels.write(files, "wobbly", "1.8rc1", RIGHT)))
     for name, links in names.items():
         (folder / name).mkdir(parents=True)
         (folder / name / "index.html").write_text("\n".join(["<!DOCTYPE html>", *links]))
@@ -93,8 +96,10 @@ def offer(tmp_path: Path) -> Offer:
     def write(
         versions: Mapping[str, str] | None = None, *, requires: Mapping[str, str] | None = None
     ) -> dict[str, str]:
-        usual = {f"1.{minor}": WRONG if f"1.{minor}" in BROKEN else RIGHT for minor in range(10)}
-        index(tmp_path / "index", versions or usual, requires or {})
+        usual = {f"1.{minor}": WRONG if f"1.{minor}" in BROKEN else RIGHT for minor in range(9)}
+        usual["1.8rc1"] = RIGHT
+        # The scenario's own version is there in any case.
+        index(tmp_path / "index", {**(versions or usual), "1.9": RIGHT}, requires or {})
         return {
             "PIP_INDEX_URL": (tmp_path / "index").as_uri(),
             "PIP_CONFIG_FILE": "/dev/null",
