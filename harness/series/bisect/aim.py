@@ -111,8 +111,8 @@ def aim(loaded: LoadedScenario, given: str) -> Aim:
         name = next(iter(wanted.checkouts))
         raise refused(
             place,
-            f"builds {name} from a checkout, which a bisect does not hold; name a released version"
-            " (for commits, use `git bisect run rankproof run …`)",
+            f"builds {name} from a checkout, but a bisect tries released versions; name a release"
+            f" of {name}",
         )
     control = None
     if subject.control is not None and subject.control.environment is not None:

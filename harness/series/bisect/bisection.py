@@ -409,7 +409,9 @@ class Bisection:
     def _finish(self) -> FinishedBisect:
         words = self._words
         found = borders(self.versions, words)
-        exact = bool(found) and not any(border.between for border in found)
+        exact = bool(found) and not any(
+            border.between or self._moved_between(border) for border in found
+        )
         lines = [self._border(border) for border in found] or [self._no_border(words)]
         untried = [version for version in self.versions if version not in words]
         if untried:
@@ -446,7 +448,16 @@ class Bisection:
             )
         if inside:
             text += f"; cannot tell for {listed(inside)}"
+        if moved := self._moved_between(border):
+            text += f"; {listed(moved)} changed between them too, and may be the cause"
         return text + (f"; left out between them: {listed(out)}" if out else "")
+
+    def _moved_between(self, border: Border) -> list[str]:
+        """Return the other packages that differ between the runs on both sides of a border."""
+        before, after = (self.steps[version].moved for version in (border.before, border.after))
+        return sorted(
+            name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
+        )
 
     def _no_border(self, words: dict[str, Word]) -> str:
         first = self.versions[0]
