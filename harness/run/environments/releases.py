@@ -12,10 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
+from pydantic import ValidationError
+
 from harness.forms.distribution import normal
 from harness.run.environments import pip
 from harness.run.environments.make import EnvironmentPlan, plan
-from harness.run.environments.pip import Conflicting, Interpreter, Unavailable
+from harness.run.environments.pip import (
+    Conflicting,
+    EnvironmentProblem,
+    Interpreter,
+    Unavailable,
+)
 from harness.run.environments.supply import NOTHING
 from harness.scenario import Environment
 from harness.scenario.environment import bare
@@ -177,9 +184,17 @@ def hold(
 
 
 def _with(like: Environment, packages: Mapping[str, str]) -> Environment:
-    return Environment.model_validate(
-        {"python": like.python, "packages": dict(packages), "torch": like.torch}
-    )
+    try:
+        return Environment.model_validate(
+            {"python": like.python, "packages": dict(packages), "torch": like.torch}
+        )
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = next((str(part) for part in first["loc"] if part in packages), "a package")
+        raise EnvironmentProblem(
+            f"a scenario cannot name {name} {packages.get(name, '')}: the version is not in its"
+            " normal form (PEP 440)"
+        ) from None
 
 
 def _to_free(lines: Iterable[str], held: Mapping[str, str]) -> set[str]:

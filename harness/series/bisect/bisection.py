@@ -41,6 +41,7 @@ from harness.trust.folder import verify_folder
 from harness.trust.signers import SignerPolicy
 
 FOLDER = "bisect"
+LOCK = "bisect.lock"
 _PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._, -]+\])?")
 LIMIT = 330 * MIB
 UNPACKED = 5.2
@@ -124,7 +125,7 @@ def bisect(
         base = find_interpreter(aimed.wanted.python)
         with (
             # Nobody waits: two processes never make one bisect.
-            FileLock(folder.with_suffix(".lock"), timeout=0),
+            FileLock(folder / LOCK, timeout=0),
             tempfile.TemporaryDirectory(prefix="rankproof-bisect-") as text,
         ):
             lay_empty(Path(text, "environment"), base)
@@ -353,7 +354,8 @@ class Bisection:
         except (RecordError, OSError) as error:
             self.says(f"  {step.version}: its run cannot be read ({error}); run again")
             return
-        self.says(f"  {step.version}: {self._words[step.version]}, from an earlier run")
+        verified = "" if self.settings.signer is not None else ", not verified without a key"
+        self.says(f"  {step.version}: {self._words[step.version]}, from an earlier run{verified}")
 
     # -- what is said and kept ---------------------------------------------------------------------
 
