@@ -14,7 +14,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from harness.forms.text import listed, plural
+from harness.forms.text import plural
+from harness.record.arms import installed
 from harness.record.model import PATH, Record, RecordError
 from harness.run.environments import cache
 from harness.run.environments.make import MIB, EnvironmentPlan, amount, lay_empty, plan
@@ -33,9 +34,10 @@ from harness.run.run import Interrupted, RunError, run
 from harness.scenario import LoadedScenario, ScenarioError, load_scenario
 from harness.scenario.environment import bare, listing, satisfies
 from harness.series.bisect.aim import Aim, aim, identity
+from harness.series.bisect.answer import answer
 from harness.series.bisect.judged import Side, StepFacts, facts_of, word_of
 from harness.series.bisect.record import BisectRecord, KeptStep
-from harness.series.bisect.walk import DECIDED, Border, Word, borders, walk
+from harness.series.bisect.walk import Word, walk
 from harness.trust import statement
 from harness.trust.folder import verify_folder
 from harness.trust.signers import SignerPolicy
@@ -259,7 +261,12 @@ class Bisection:
             return kept, _untold(why)
         side, overrides = self._how(held)
         self._say_step(version, held, side=side)
-        return self._run(kept, side=side, overrides=overrides)
+        try:
+            return self._run(kept, side=side, overrides=overrides)
+        except Interrupted:
+            raise
+        except (RunError, ScenarioError, RecordError) as error:
+            return kept, _untold(str(error).splitlines()[0])
 
     def _how(self, held: HeldEnvironment) -> tuple[Side, tuple[str, ...]]:
         """Return which arm runs a version, and what is overridden for it beside the question's.
@@ -307,20 +314,19 @@ class Bisection:
                 dataclasses.replace(self.settings, results=self.folder),
                 progress=self.progress(),
             )
-        except Interrupted:
-            _clear(made)
-            raise
-        except (RunError, ScenarioError) as error:
-            _clear(made)
-            return kept, _untold(str(error).splitlines()[0])
-        update = {"disk": _clear(made), "seconds": finished.record.run.seconds}
+        finally:
+            disk = _clear(made)
+        update = {"disk": disk, "seconds": finished.record.run.seconds}
         return self._judged(kept.model_copy(update=update), finished.folder.resolve())
 
     def _judged(self, kept: KeptStep, folder: Path) -> tuple[KeptStep, StepFacts]:
         """Judge a run that ended, from its record and evidence. Raises RecordError, OSError."""
         record = Record.decode((folder / PATH).read_bytes())
-        if record.scenario.sha256 != self.loaded.sha256:
-            raise RecordError("it is a run of another scenario")
+        ran = installed(record.run, kept.side)[1].get(self.aim.package, "")
+        if record.scenario.sha256 != self.loaded.sha256 or not satisfies(ran, kept.version):
+            raise RecordError(
+                f"it ran another scenario, or {self.aim.package} {ran or 'not at all'}"
+            )
         facts = facts_of(
             self.loaded.scenario,
             record,
@@ -409,68 +415,11 @@ class Bisection:
         self._known.write(self.folder)
 
     def _finish(self) -> FinishedBisect:
-        words = self._words
-        found = borders(self.versions, words)
-        exact = bool(found) and not any(
-            border.between or self._moved_between(border) for border in found
-        )
-        lines = [self._border(border) for border in found] or [self._no_border(words)]
-        untried = [version for version in self.versions if version not in words]
-        if untried:
-            lines.append(
-                f"{len(untried)} of {plural(len(self.versions), 'version')} were not tried: a"
-                " change that was taken back between two tried versions would not show"
-            )
-        if len(found) > 1:
-            lines.append("The answer changes more than once, so no single version explains it")
         self._write()
-        self._known = self._record.model_copy(update={"answer": ". ".join(lines)})
+        text, exact = answer(self._record)
+        self._known = self._record.model_copy(update={"answer": text})
         self._known.write(self.folder)
         return FinishedBisect(record=self._known, folder=self.folder, exact=exact)
-
-    def _border(self, border: Border) -> str:
-        words = self._words
-        new = (
-            "first version at fault" if words[border.after] == "AT FAULT" else "first right version"
-        )
-        old = (
-            "last version at fault" if words[border.before] == "AT FAULT" else "last right version"
-        )
-        inside = [version for version in border.between if version in words]
-        out = [
-            f"{version} ({why})"
-            for version, why in self._record.left_out.items()
-            if order(border.before) < order(version) < order(border.after)
-        ]
-        text = f"{new}: {border.after}; {old}: {border.before}"
-        if border.between:
-            text = (
-                f"The answer changes between {border.before} ({words[border.before]}) and"
-                f" {border.after} ({words[border.after]})"
-            )
-        if inside:
-            text += f"; cannot tell for {listed(inside)}"
-        if moved := self._moved_between(border):
-            text += f"; {listed(moved)} changed between them too, and may be the cause"
-        return text + (f"; left out between them: {listed(out)}" if out else "")
-
-    def _moved_between(self, border: Border) -> list[str]:
-        """Return the other packages that differ between the runs on both sides of a border."""
-        before, after = (self.steps[version].moved for version in (border.before, border.after))
-        return sorted(
-            name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
-        )
-
-    def _no_border(self, words: dict[str, Word]) -> str:
-        first = self.versions[0]
-        last = self.versions[-1]
-        if words.get(first) == words.get(last) and words.get(first) in DECIDED:
-            return (
-                f"{first} and {last} do not differ: both are {words[first]}, so there is nothing to"
-                " find between them (--every tries all versions)"
-            )
-        untold = next(end for end in (last, first) if words.get(end) not in DECIDED)
-        return f"Cannot tell for {untold}, an end of the range: {self._word(untold)[1]}"
 
 
 def _untold(why: str) -> StepFacts:

@@ -13,10 +13,9 @@ from typing import Literal
 
 from harness.forms.distribution import normal
 from harness.forms.model import parse_json
-from harness.forms.text import listed, plural
+from harness.forms.text import plural
 from harness.history import SLIPS, History
 from harness.reason import VerdictCode
-from harness.record.arms import installed
 from harness.record.model import Record
 from harness.scenario import Scenario
 from harness.scenario.environment import satisfies
@@ -92,7 +91,7 @@ def facts_of(
         return StepFacts(cells={}, failed=None, why=reasons[0] if reasons else "no cell ran")
     cells = {cell.id: _count(cell, side, read) for cell in ran}
     shown = StepFacts(cells=cells, failed=None)
-    why = _other_version(scenario, record, ran, side=side, release=release, read=read)
+    why = _other_version(scenario, ran, side=side, release=release, read=read)
     failed: bool | None = None
     if side == "control":
         # How a control has to fail is stated, and a run that passed has proved that it did.
@@ -124,7 +123,7 @@ def word_of(facts: StepFacts, fault: StepFacts | None, *, confidence: float) -> 
         strange = sorted(facts.ways - fault.ways) if fault is not None else []
         if strange:
             return "CANNOT TELL", f"it fails in another way than the faulty end: {strange[0]}"
-        return "AT FAULT", listed(sorted(facts.ways))
+        return "AT FAULT", "; or ".join(sorted(facts.ways))
     for name, faulty in fault.cells.items() if fault is not None else ():
         if not faulty.failed:
             continue
@@ -198,18 +197,16 @@ def _slip(scenario: Scenario, shown: StepFacts) -> str:
 
 def _other_version(
     scenario: Scenario,
-    record: Record,
     ran: Iterable[CellVerdict],
     *,
     side: Side,
     release: tuple[str, str],
     read: Callable[[str], bytes],
 ) -> str:
-    """Return how what ran differs from the version that was asked for; empty where it does not."""
+    """Return how what ranks loaded differs from the version that was asked for; empty where it does
+    not.
+    """
     name, version = release
-    there = installed(record.run, side)[1].get(name)
-    if not satisfies(there or "", version):
-        return f"its environment has {name} {there or 'not at all'}, not {version}"
     if scenario.subject.program is not None or scenario.services:
         return ""  # what programs load, nobody tells
     lists = {

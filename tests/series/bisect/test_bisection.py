@@ -89,6 +89,13 @@ def test_steps_are_signed_runs_and_one_that_was_changed_is_made_again(
     assert words(again) == {"1.0": "RIGHT", "1.1": "AT FAULT"}
     assert "1.0: its run is not accepted (EVIDENCE EDITED); run again" in again.out
     assert "1.1: AT FAULT, from an earlier run" in again.out
+    # Nor is the run of another version.
+    text = file.read_text()
+    runs = [step["run"] for step in kept(again)["steps"]]
+    file.write_text(text.replace(runs[0], "?").replace(runs[1], runs[0]).replace("?", runs[1]))
+    swapped = bisect("1.0", "1.1", env=env)
+    assert "1.0: its run cannot be read (it ran another scenario, or wobbly 1.1)" in swapped.out
+    assert words(swapped) == {"1.0": "RIGHT", "1.1": "AT FAULT"}
 
 
 @pytest.mark.whole
