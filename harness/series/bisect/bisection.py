@@ -323,7 +323,9 @@ class Bisection:
         """Judge a run that ended, from its record and evidence. Raises RecordError, OSError."""
         record = Record.decode((folder / PATH).read_bytes())
         ran = installed(record.run, kept.side)[1].get(self.aim.package, "")
-        if record.scenario.sha256 != self.loaded.sha256 or not satisfies(ran, kept.version):
+        was_skipped = all(cell.verdict == "SKIPPED" for cell in record.judgement.cells)
+        is_of_version = was_skipped or satisfies(ran, kept.version)
+        if record.scenario.sha256 != self.loaded.sha256 or not is_of_version:
             raise RecordError(
                 f"it ran another scenario, or {self.aim.package} {ran or 'not at all'}"
             )
@@ -341,7 +343,7 @@ class Bisection:
     def _take_again(self, step: KeptStep) -> None:
         """Take a step of an earlier bisect, where its run is there and can be verified.
 
-        What never ended is tried again.
+        What never ended, or was skipped, is tried again.
         """
         folder = (self.folder / step.run).resolve()
         if not step.run or not folder.is_relative_to(self.folder.resolve()) or not folder.is_dir():
@@ -356,10 +358,14 @@ class Bisection:
                 self.says(f"  {step.version}: its run is not accepted ({found.word}); run again")
                 return
         try:
-            self.steps[step.version], self.facts[step.version] = self._judged(step, folder)
+            again, facts = self._judged(step, folder)
         except (RecordError, OSError) as error:
             self.says(f"  {step.version}: its run cannot be read ({error}); run again")
             return
+        if not facts.cells:
+            return  # skipped: the package may be there now
+        self.steps[step.version] = again
+        self.facts[step.version] = facts
         verified = "" if self.settings.signer is not None else ", not verified without a key"
         self.says(f"  {step.version}: {self._words[step.version]}, from an earlier run{verified}")
 
