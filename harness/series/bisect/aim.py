@@ -35,8 +35,9 @@ class Aim:
         key: of the environment, as `--set` names it.
         wanted: that environment as the scenario has it.
         supply: its file of requirements.
-        control: the control's own environment and its supply, where the arms are alike but for
-            their environments; None where they are not.
+        control: the environment that the control keeps, and its supply; None where it changes with
+            the candidate's, or is Rankproof's own.
+        alike: whether the arms are alike but for their environments.
     """
 
     package: str
@@ -45,6 +46,7 @@ class Aim:
     wanted: Environment
     supply: Supply
     control: tuple[Environment, Supply] | None
+    alike: bool
 
 
 @dataclass
@@ -114,11 +116,14 @@ def aim(loaded: LoadedScenario, given: str) -> Aim:
             f"builds {name} from a checkout, but a bisect tries released versions; name a release"
             f" of {name}",
         )
-    control = None
-    if subject.control is not None and subject.control.environment is not None:
-        theirs = subject.control.environment
-        if _apart(subject.control) == _apart(subject.candidate) and not theirs.checkouts:
-            control = (theirs, supplies["control"])
+    theirs = None
+    alike = False
+    if subject.control is not None and (own or subject.control.environment):
+        theirs = subject.environment_of(subject.control)
+        same = _apart(subject.control) == _apart(subject.candidate)
+        alike = (
+            theirs is not None and same and not theirs.checkouts and theirs.python == wanted.python
+        )
     asked = [given, *wanted.packages, *(_written(one) for one in supplied.requirements)]
     return Aim(
         package=package,
@@ -126,7 +131,8 @@ def aim(loaded: LoadedScenario, given: str) -> Aim:
         key=".".join(map(str, place)),
         wanted=wanted,
         supply=supplied,
-        control=control,
+        control=None if theirs is None else (theirs, supplies["control"]),
+        alike=alike,
     )
 
 

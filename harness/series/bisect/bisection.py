@@ -286,7 +286,7 @@ class Bisection:
     @cached_property
     def _of_control(self) -> dict[str, str] | None:
         """Versions in the control's own environment, where the arms are otherwise alike."""
-        if self.aim.control is None:
+        if self.aim.control is None or not self.aim.alike:
             return None
         wanted, supply = self.aim.control
         try:
@@ -372,11 +372,8 @@ class Bisection:
     # -- what is said and kept ---------------------------------------------------------------------
 
     def _control_key(self) -> frozenset[str]:
-        """Return the key of the control's own environment, which stays from step to step."""
-        own = self.loaded.scenario.subject.control
-        if own is None or own.environment is None:
-            return frozenset()
-        return frozenset(_keys(self.loaded, "control"))
+        """Return the key of the environment that the control keeps from step to step."""
+        return frozenset(_keys(self.loaded, "control") if self.aim.control is not None else ())
 
     def _say_plan(self) -> None:
         record = self._record

@@ -9,7 +9,7 @@ import pytest
 from harness.cli import USAGE
 from harness.forms.problem import ScenarioError
 from harness.scenario import load_scenario
-from harness.series.bisect.aim import aim
+from harness.series.bisect.aim import Aim, aim
 from tests.series.bisect.conftest import SCENARIO, WITH_CONTROL, Bisect, Offer
 
 COMPARED = SCENARIO.replace(
@@ -62,7 +62,18 @@ def test_the_environment_of_both_arms_changes_where_they_share_it(tmp_path: Path
     found = aim(load_scenario(tmp_path), "wobbly")
     assert (found.key, found.written) == ("subject.environment", "wobbly[x]")
     assert found.control is not None
+    assert found.alike
+    both = aim_of(
+        tmp_path, text.replace('environment: {packages: {wobbly: "1.4"}}', "with: {broken: true}")
+    )
+    assert (both.key, both.control, both.alike) == ("subject.environment", None, False)
+    (tmp_path / "scenario.yaml").write_text(text)
     assert aim(load_scenario(tmp_path), "wobbly[y]").written == "wobbly[y]"
+
+
+def aim_of(folder: Path, text: str) -> Aim:
+    (folder / "scenario.yaml").write_text(text)
+    return aim(load_scenario(folder), "wobbly")
 
 
 @pytest.mark.slow
