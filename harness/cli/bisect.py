@@ -131,7 +131,8 @@ def _table(finished: FinishedBisect) -> Iterator[str]:
         why = f"; {step.why}" if step.why else ""
         yield f"  {version:<{width}}  {step.word:<11}  {trials}{why}"
         for name, (before, now) in step.moved.items():
-            yield f"  {'':<{width}}  {'':<11}  with {name} {now or '(none)'}, not {before or '(none)'}"
+            other = f"with {name} {now or '(none)'}, not {before or '(none)'}"
+            yield f"  {'':<{width}}  {'':<11}  {other}"
         if step.run:
             yield f"  {'':<{width}}  {'':<11}  {os.path.relpath(finished.folder / step.run)}"
     yield f"\n{record.answer}."

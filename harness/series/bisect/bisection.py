@@ -448,7 +448,8 @@ def _between(
         if match is None:
             near = sorted(known, key=order)[-8:]
             raise BisectError(
-                f"--between: pip finds no {package} {end}; the newest versions are {', '.join(near)}"
+                f"--between: pip finds no {package} {end}; the newest versions are"
+                f" {', '.join(near)}"
             )
         if known[match].why_not:
             raise BisectError(
