@@ -45,6 +45,10 @@ RAN = (
     " tokenizer, 5 damaged files, 16 no engine or device can run it, 64 usage; 10 to 15 and 17 as"
     " for `tokenizer fetch`"
 )
+BISECTED = (
+    "exit codes: 0 the version is named, 2 no version is named or one next to it cannot be told,"
+    " 64 usage or scenario error"
+)
 REPRODUCED = (
     "exit codes: 0 REPRODUCED, 1 SAME VERDICT, DIFFERENT FAILURE or NOT REPRODUCED, 2 CANNOT TELL"
     " or SOURCE DIFFERS, 3 the report was refused and nothing was run, 64 usage; with"
@@ -86,6 +90,7 @@ COMMANDS: dict[str, tuple[str, str | None]] = {
     "list environments": ("list or remove the cached environments of arms", None),
     "lab matrix": ("run every kind of fault against the checks that must detect it", EPILOG),
     "lab search": ("compare engines over models, shardings and prompts", EPILOG),
+    "lab bisect": ("find the version of a package that breaks or mends a scenario", BISECTED),
     "lab hub": ("serve tokenizer repositories like a hub, with injected faults", None),
     "tokenizer gguf": ("inspect and check model files in the GGUF format", LOOKED_AT),
     "tokenizer infer": ("continue a prompt with a GGUF model", RAN),
@@ -108,6 +113,7 @@ MODULES = {
     **dict.fromkeys(
         ("compat-check", "inspect-gguf", "pre-download-tokenizers", "crossval"), "bitnet"
     ),
+    "lab bisect": "bisect",
     "lab hub": "hub",
     "tokenizer gguf": "gguf",
     "tokenizer infer": "infer",

@@ -86,6 +86,9 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
         "rankproof run scenarios/two-releases/scenario.yaml --set subject.candidate.environment.packages.mlx-lm=0.32.1 --set subject.control.environment.packages.mlx-lm=0.32.0 --set inputs.model.made=minimax --set subject.use=mlx-tensor": (
             SCENARIO
         ),
+        "rankproof lab bisect scenarios/minimax-over-two-ranks --package mlx-lm --between 0.30.6 0.31.2": (
+            SCENARIO
+        ),
         "rankproof run scenarios/exo-tensor/scenario.yaml --repo PATH": SCENARIO,
         "rankproof run scenarios/gpt-fast/scenario.yaml --repo PATH": SCENARIO,
     },

@@ -56,11 +56,16 @@ class EnvironmentPlan:
         """One line: how much, and the largest packages by name."""
         known = [size for size in self.sizes.values() if size is not None]
         unknown = len(self.sizes) - len(known)
-        total = _amount(sum(known))
+        total = amount(sum(known))
         if unknown:
             total = f"at least {total}, {unknown} of unknown size" if known else "of unknown size"
         packages = list(self.packages())
         return f"{plural(len(self.chosen), 'package')}, {total}: {listing(packages, most=SHOWN)}"
+
+    @property
+    def known_bytes(self) -> int:
+        """Bytes of the files whose size is known."""
+        return sum(size for size in self.sizes.values() if size is not None)
 
     def packages(self) -> Iterator[str]:
         """Each package with its size, the largest first."""
@@ -68,10 +73,11 @@ class EnvironmentPlan:
             self.chosen, key=lambda package: (-(self.sizes[package.name] or 0), package.name)
         ):
             size = self.sizes[package.name]
-            yield f"{package} ({'size unknown' if size is None else _amount(size)})"
+            yield f"{package} ({'size unknown' if size is None else amount(size)})"
 
 
-def _amount(size: int) -> str:
+def amount(size: int) -> str:
+    """Return a size in words."""
     return f"{size / MIB:.1f} MiB" if size >= MIB / 10 else f"{size / 1024:.1f} KiB"
 
 
@@ -248,7 +254,7 @@ def preview(
 def _lay(
     folder: Path, wanted: Environment, supply: Supply, *, base: Interpreter, says: Says
 ) -> _Laid:
-    _venv(folder, base)
+    lay_empty(folder, base)
     python = folder / "bin" / "python"
     checkouts: dict[str, CheckoutFacts] = {}
     wheels: dict[str, Path] = {}
@@ -266,8 +272,12 @@ def _lay(
     )
 
 
-def _venv(folder: Path, base: Interpreter) -> None:
-    """Virtual environment without pip: what is not asked for is not there."""
+def lay_empty(folder: Path, base: Interpreter) -> None:
+    """Make a virtual environment without pip: what is not asked for is not there.
+
+    Raises:
+        Unavailable: the interpreter cannot make one.
+    """
     done = subprocess.run(
         [str(base.path), "-I", "-m", "venv", "--without-pip", str(folder)],
         capture_output=True,

@@ -156,6 +156,14 @@ class Unavailable(EnvironmentProblem):
         self.code = code
 
 
+class Conflicting(EnvironmentProblem):
+    """Versions that exclude each other; `lines` are pip's own on what asked for what."""
+
+    def __init__(self, message: str, *, lines: Sequence[str]) -> None:
+        super().__init__(message)
+        self.lines = tuple(lines)
+
+
 @dataclass(frozen=True, kw_only=True)
 class PipRequest:
     """What pip is asked for.
@@ -212,6 +220,25 @@ def resolve(python: Path, request: PipRequest, *, base: Interpreter) -> list[Res
     """
     options = ["--dry-run", *(["--require-hashes"] if request.hashed else [])]
     return _install(python, request, options, base=base)
+
+
+NO_VERSION = "0.dev0+rankproof"
+
+
+def files_seen(python: Path, name: str, *, base: Interpreter) -> str:
+    """Return what pip prints about each file of a package that it finds, taken or passed over.
+
+    It is asked for a version that does not exist. Nothing is downloaded.
+
+    Raises:
+        Unavailable: pip finds no version of the package at all.
+    """
+    options = ["-vv", "--dry-run", "--no-deps", "--only-binary", ":all:"]
+    wanted = f"{name}=={NO_VERSION}"
+    _, text = _run([*_pip(python, base), "install", *FLAGS, *options, wanted])
+    if "(from versions: " not in text:
+        raise problem(text, requirements=[name], python=base.version)
+    return text
 
 
 def install(
@@ -368,8 +395,9 @@ def problem(text: str, *, requirements: list[str], python: str) -> EnvironmentPr
         return EnvironmentProblem(f"{what} has a sha256 here that differs from the pinned one")
     if "ResolutionImpossible" in text or "conflicting dependencies" in text:
         lines = re.findall(r"^ {4}(\S.*)$", text, re.MULTILINE)
-        return EnvironmentProblem(
-            f"{listing(requirements, most=6)} exclude each other: {scrubbed('; '.join(lines[:6]))}"
+        return Conflicting(
+            f"{listing(requirements, most=6)} exclude each other: {scrubbed('; '.join(lines[:6]))}",
+            lines=lines,
         )
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR:").strip() for line in lines if line.startswith("ERROR:")]
