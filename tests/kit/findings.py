@@ -93,8 +93,17 @@ def again(one: ScriptOfBundle, version: str, place: Path) -> str:
     if not target.exists():
         wanted = [f"{name}=={version}" for name in (one.library, *BESIDE.get(one.library, ()))]
         made = subprocess.run(
-            [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", target]
-            + wanted,
+            [
+                sys.executable,
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--no-deps",
+                "--target",
+                target,
+                *wanted,
+            ],
             capture_output=True,
             text=True,
             check=False,
