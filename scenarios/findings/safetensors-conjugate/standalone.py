@@ -1,4 +1,4 @@
-# safetensors saves a conjugated torch tensor without the conjugation
+# A conjugated torch tensor is saved without the conjugation
 # At fault: safetensors 0.8.0. No right version known.
 import sys
 

@@ -1,4 +1,4 @@
-# safetensors 0.8.0 saves numpy arrays in Fortran order with values out of place
+# Numpy arrays in Fortran order are saved with their values out of place
 # At fault: safetensors 0.8.0. Right: 0.7.0.
 import sys
 

@@ -1,4 +1,4 @@
-# get_slice of safetensors 0.7.0 silently ignores the step of a slice
+# get_slice silently ignores the step of a slice
 # At fault: safetensors 0.7.0. Right: 0.8.0.
 import sys
 import tempfile
