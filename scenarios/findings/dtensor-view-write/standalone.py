@@ -1,0 +1,40 @@
+# Writing to a slice of a sharded DTensor is silently lost
+# At fault: torch 2.13.0. No right version known.
+import os
+import sys
+import tempfile
+
+try:
+    import torch
+    import torch.distributed as dist
+    import torch.multiprocessing as mp
+    from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
+except (ImportError, AttributeError) as missing:
+    print(f"CANNOT TELL: {missing}")
+    sys.exit(2)
+
+os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+
+
+def rank_main(rank, folder, answers):
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    mesh = init_device_mesh("cpu", (2,))
+    plain = torch.arange(6.0)
+    split = distribute_tensor(plain.clone(), mesh, [Shard(0)])
+    for tensor in (plain, split):
+        tensor[1:3].mul_(10)
+    got = split.full_tensor()
+    if rank == 0:
+        answers.put((got.tolist(), plain.tolist()))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    answers = mp.get_context("spawn").SimpleQueue()
+    with tempfile.TemporaryDirectory() as folder:
+        mp.spawn(rank_main, (folder, answers), nprocs=2)
+    got, want = answers.get()
+    if got != want:
+        print(f"DEFECT: after x[1:3].mul_(10) the tensor is {got}, should be {want}")
+        sys.exit(1)
+    print("right")

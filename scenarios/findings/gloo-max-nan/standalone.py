@@ -1,0 +1,38 @@
+# all_reduce with MAX over gloo loses a NaN, depending on the rank that has it
+# At fault: torch 2.13.0. No right version known.
+import os
+import sys
+import tempfile
+
+try:
+    import torch
+    import torch.distributed as dist
+    import torch.multiprocessing as mp
+except (ImportError, AttributeError) as missing:
+    print(f"CANNOT TELL: {missing}")
+    sys.exit(2)
+
+os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+
+
+def rank_main(rank, folder, answers):
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    found = []
+    for holder in range(2):
+        value = torch.tensor([float("nan") if rank == holder else 1.0])
+        dist.all_reduce(value, dist.ReduceOp.MAX)
+        found.append(str(value.item()))
+    if rank == 0:
+        answers.put((found, ["nan", "nan"]))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    answers = mp.get_context("spawn").SimpleQueue()
+    with tempfile.TemporaryDirectory() as folder:
+        mp.spawn(rank_main, (folder, answers), nprocs=2)
+    got, want = answers.get()
+    if got != want:
+        print(f"DEFECT: MAX with the NaN on rank 0, then on rank 1, is {got}, should be {want}")
+        sys.exit(1)
+    print("right")

@@ -1,0 +1,17 @@
+# Numpy arrays in Fortran order are saved with their values out of place
+# At fault: safetensors 0.8.0. Right: 0.7.0.
+import sys
+
+try:
+    import numpy as np
+    from safetensors.numpy import load, save
+except (ImportError, AttributeError) as missing:
+    print(f"CANNOT TELL: {missing}")
+    sys.exit(2)
+
+array = np.arange(6, dtype=np.float32).reshape(2, 3).T
+got = load(save({"a": array}))["a"]
+if not np.array_equal(got, array):
+    print(f"DEFECT: {array.tolist()} reads back as {got.tolist()}, should be the same")
+    sys.exit(1)
+print("right")
