@@ -25,11 +25,12 @@ They count for no release of ours. This page is written from the bundles by `doc
 
 To check one, print it for an issue tracker, or run it again:
 
-    rankproof verify docs/findings/{first}{suffix} --allowed-signers docs/findings/allowed_signers
-    rankproof show --issue docs/findings/{first}{suffix}
-    rankproof reproduce docs/findings/{first}{suffix} --allowed-signers docs/findings/allowed_signers
+    rankproof verify docs/findings/stop-string.rankproof.tar.xz --allowed-signers docs/findings/allowed_signers
+    rankproof show --issue docs/findings/stop-string.rankproof.tar.xz
+    rankproof reproduce docs/findings/stop-string.rankproof.tar.xz --allowed-signers docs/findings/allowed_signers
 
 `nox -s findings` runs the script of each on the newest release there is. One key signed them all.
+[not-reproduced.md](not-reproduced.md) lists what was tried and is no finding.
 """
 KINDS = (
     ("Defects without a known right release", "DEFECT", False),
@@ -68,8 +69,7 @@ def bundles(folder: Path = FOLDER) -> list[Bundle]:
 def page(found: Iterable[Bundle] | None = None) -> str:
     """Write the page."""
     listed = bundles() if found is None else list(found)
-    first = listed[0].name if listed else "NAME"
-    parts = [HEAD.format(first=first, suffix=SUFFIX)]
+    parts = [HEAD]
     defects = [one for one in listed if one.finding.stated.label == "DEFECT"]
     unreported = sum(1 for one in defects if not one.finding.stated.reports)
     counts = f"{len(defects)} defects, {unreported} of them without a report that was found."
