@@ -1,0 +1,236 @@
+"""Entry of the ranks of a sweep: walk the cells, and report what came of each."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.metadata
+import json
+import os
+import shutil
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.rank.context import Context
+from harness.series.operators.ranks.told import Told, told
+
+DONE = "cell.done"
+WHOLE = "cell.whole"
+HANG = "cell.hang"
+STOPPED = "cell.stopped"
+VERSIONS = "cell.versions"
+DISTRIBUTIONS = ("torch", "mlx", "numpy", "safetensors", "gguf", "huggingface_hub")
+HUNG = 75
+
+
+class Line:
+    """A line between the ranks beside the library under test: each says a word after each cell, and
+    hears those of the others.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._rank = context.rank
+        self._size = context.size
+        path = Path(context.shared, "line")
+        if context.rank == 0:
+            with socket.create_server(("127.0.0.1", 0)) as server:
+                draft = path.with_suffix(".draft")
+                draft.write_text(str(server.getsockname()[1]))
+                # Whole or not at all: the others read it as soon as it is there.
+                draft.replace(path)
+                self._sockets = [server.accept()[0] for _ in range(context.size - 1)]
+        else:
+            while not path.exists():
+                time.sleep(0.001)
+            self._sockets = [socket.create_connection(("127.0.0.1", int(path.read_text())))]
+        for each in self._sockets:
+            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def meet(self, word: bytes) -> set[bytes]:
+        """Say a word of one byte; returns the words of all. Raises OSError where a rank is gone."""
+        if self._rank == 0:
+            words = [word, *(_receive(each, 1) for each in self._sockets)]
+            for each in self._sockets:
+                each.sendall(b"".join(words))
+            return set(words)
+        self._sockets[0].sendall(word)
+        said = _receive(self._sockets[0], self._size)
+        return {said[at : at + 1] for at in range(self._size)}
+
+
+def _receive(connection: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        if not (part := connection.recv(count - len(data))):
+            raise ConnectionError("a rank closed the line")
+        data += part
+    return data
+
+
+class Watchdog:
+    """Ends this process when a cell takes too long, and says where it was."""
+
+    def __init__(self, context: Context, *, within: float) -> None:
+        self._context = context
+        self._within = within
+        self._main = threading.get_ident()
+        # Read by the thread without a lock: a tuple is replaced at once.
+        self._begun: tuple[int, float] | None = None
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    @contextlib.contextmanager
+    def over(self, index: int) -> Iterator[None]:
+        """Watch a cell."""
+        self._begun = (index, time.monotonic())
+        yield
+        self._begun = None
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(self._within / 10)
+            begun = self._begun
+            if begun is not None and time.monotonic() - begun[1] > self._within:
+                frame = sys._current_frames().get(self._main)  # noqa: SLF001 - what faulthandler shows
+                where = traceback.extract_stack(frame)[-1]
+                at = f"{Path(where.filename).name}:{where.lineno} {where.line}"
+                self._context.emit(HANG, index=begun[0], at=at)
+                os._exit(HUNG)
+
+
+def walk(context: Context, *, within: float, begin: int) -> None:
+    """Call every cell from `begin` on in this rank, until one leaves the group in doubt."""
+    cells = json.loads(Path(context.inputs["cells"]).read_text())
+    _tell_versions(context)
+    line = Line(context)
+    watchdog = Watchdog(context, within=within)
+    for index, cell in enumerate(cells[begin:], begin):
+        with watchdog.over(index):
+            said: dict[str, Any] = {}
+            try:
+                said["got"] = _needled(cell, context, _told(_called(cell, context)))
+            except Exception as error:  # noqa: BLE001 - a library may refuse in any way
+                said["raised"] = _in_words(error)
+            context.emit(DONE, index=index, **said)
+            words = line.meet(b"x" if "raised" in said else b"v")
+            stopped = _out_of_step(cell, words, context) if b"x" in words else {}
+            # All stop where one has to: the next call needs every rank.
+            if line.meet(b"s" if stopped else b"g") != {b"g"}:
+                context.emit(STOPPED, index=index, **stopped)
+                return
+
+
+def _out_of_step(
+    cell: Mapping[str, Any], words: set[bytes], context: Context
+) -> dict[str, str | int]:
+    """Why the ranks may be out of step after a cell that was refused; empty where they are not."""
+    if len(words) > 1:
+        return {"why": "some ranks alone raised"}
+    if cell["operator"] == "send_recv":
+        return {"why": "what was sent may still be on its way"}
+    wanted = context.size * (context.size + 1) // 2
+    try:
+        total = _sum_of_ranks(context, wanted)
+    except Exception as error:  # noqa: BLE001 - what a broken group raises
+        return {"why": _in_words(error)}
+    # A call that was refused must not make the next one wrong.
+    return {} if total == wanted else {"why": "sum", "total": total, "wanted": wanted}
+
+
+def _sum_of_ranks(context: Context, wanted: int) -> int:
+    """Return what the group makes of the sum of its ranks, counted from 1."""
+    if context.backend == "gloo":
+        import torch
+        import torch.distributed
+
+        one = torch.tensor([context.rank + 1])
+        torch.distributed.all_reduce(one)  # type: ignore[attr-defined]
+        return int(one)
+    if context.backend == "mlx-ring":
+        import mlx.core as mx
+
+        one = mx.array([context.rank + 1])
+        return int(mx.distributed.all_sum(one, group=context.group.native, stream=mx.cpu).item())
+    return wanted
+
+
+def _called(cell: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
+    library = cell["library"]
+    module: Any = importlib.import_module(f"harness.series.operators.ranks.{library}")
+    if library == "collectives":
+        group = module.Group(cell["axes"], rank=context.rank, size=context.size)
+        return module.called(cell["operator"], group)  # type: ignore[no-any-return]
+    if library == "dtensors":
+        return module.called(cell["operator"], cell["axes"], size=context.size)  # type: ignore[no-any-return]
+    if library == "mlx":
+        return module.called(cell["operator"], cell["axes"], context.group.native)  # type: ignore[no-any-return]
+    place = Path("cell")
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
+    return module.called(cell["operator"], cell["axes"], place.resolve())  # type: ignore[no-any-return]
+
+
+def _told(named: Mapping[str, Any]) -> dict[str, Told]:
+    return {name: told(array) for name, array in named.items()}
+
+
+def _needled(cell: Mapping[str, Any], context: Context, named: dict[str, Told]) -> dict[str, Told]:
+    """Put a wrong element into the result of rank 0, where the cell is a needle."""
+    if cell.get("needle") and context.rank == 0:
+        results = [one for name, one in named.items() if name.startswith("result")]
+        for one in [result for result in results if result["values"]][:1]:
+            one["values"][-1] = wrong(one["values"][-1])
+    return named
+
+
+def wrong(scalar: float | int | str) -> float | int | str:
+    """Return another element than this one, far enough off for any tolerance."""
+    return 1.0 if isinstance(scalar, str) else scalar + max(1, abs(scalar))
+
+
+def _in_words(error: Exception) -> str:
+    """The first line of what it says: whole messages hold stacks of C++."""
+    text = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {text[:300]}"
+
+
+def whole(context: Context, *, ranks: int) -> None:
+    """Work out every cell on the whole, in one process."""
+    cells = json.loads(Path(context.inputs["cells"]).read_text())
+    _tell_versions(context)
+    for index, cell in enumerate(cells):
+        said: dict[str, Any] = {}
+        try:
+            right, tolerances = _right(cell, ranks)
+            said["ranks"] = [_told(named) for named in right]
+            said["tolerances"] = tolerances
+        except Exception as error:  # noqa: BLE001 - plain torch may refuse too
+            said["raised"] = _in_words(error)
+        context.emit(WHOLE, index=index, **said)
+
+
+def _right(
+    cell: Mapping[str, Any], ranks: int
+) -> tuple[Sequence[Mapping[str, Any]], Mapping[str, float]]:
+    """Return what each rank has to have, or the one that all have, and tolerances by name."""
+    library = cell["library"]
+    module: Any = importlib.import_module(f"harness.series.operators.ranks.{library}")
+    if library == "dtensors":
+        named, tolerances = module.whole(cell["operator"], cell["axes"])
+        return [named], tolerances
+    if library == "files":
+        return [module.whole(cell["operator"], cell["axes"])], {}
+    return module.whole(cell["operator"], cell["axes"], ranks), {}
+
+
+def _tell_versions(context: Context) -> None:
+    found: dict[str, str] = {}
+    for name in DISTRIBUTIONS:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    context.emit(VERSIONS, **found)
