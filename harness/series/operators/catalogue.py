@@ -16,8 +16,8 @@ TORCH_DTYPES = (
     *("float8_e4m3fn", "float8_e5m2", "uint16", "uint32", "uint64"),
 )
 SHAPES = ("1", "2", "3", "2x2", "3x4", "7", "5x1", "2x3x2", "scalar", "0", "0x3", "65")
-INPUTS = ("contiguous", "offset", "strided", "columns", "rows", "transposed", "conj", "negated")
-OUTPUTS = ("contiguous", "offset", "strided", "columns", "rows", "transposed", "conj", "negated")
+INPUTS = ("contiguous", "offset", "strided", "columns", "rows", "transposed", "conj")
+OUTPUTS = INPUTS
 CALLS = ("sync", "async")
 COALESCED = (*CALLS, "coalesced")
 OPS = ("sum", "max", "min", "product", "avg", "band", "bor", "bxor")
@@ -146,7 +146,7 @@ FILE_LAYOUTS = {
         *("contiguous", "fortran", "transposed", "strided", "columns", "reversed"),
         *("expanded", "big-endian", "read-only"),
     ),
-    "torch": EXPANDED,
+    "torch": (*EXPANDED, "negated"),
     "mlx": MLX_LAYOUTS,
 }
 ROUND_TRIPS = """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, Literal
 
 from harness.forms.model import Model
@@ -71,15 +71,38 @@ class Operator(Model):
             {axis: self.usual.get(axis, values[0]) for axis, values in self.axes.items()}
         )
 
-    def variants(self, cell: OperatorCell) -> list[OperatorCell]:
-        """Return every possible cell that differs in one axis."""
-        return [
-            variant
-            for axis, values in self.axes.items()
-            for value in values
-            if value != cell.axes[axis]
-            and is_possible(variant := self.cell({**cell.axes, axis: value}))
-        ]
+    def variants(self, cell: OperatorCell, *, most: int | None = None) -> list[OperatorCell]:
+        """Return every possible cell that differs in one axis.
+
+        With `most`, of each axis no more than its simplest ones.
+        """
+        found: list[OperatorCell] = []
+        for axis, values in self.axes.items():
+            others = [
+                self.cell({**cell.axes, axis: value})
+                for value in values
+                if value != cell.axes[axis]
+            ]
+            found += [other for other in others if is_possible(other)][:most]
+        return found
+
+    def _near(self, cell: OperatorCell) -> Iterator[OperatorCell]:
+        """Yield a possible cell for every value of every axis, as near to a cell as there is."""
+        for axis, values in self.axes.items():
+            for value in values:
+                near = self.cell({**cell.axes, axis: value})
+                if is_possible(near):
+                    yield near
+                else:
+                    # A second axis may have to change too: conjugates are complex.
+                    yield from [
+                        other for other in self.variants(near) if other.axes[axis] == value
+                    ][:1]
+
+    def distance(self, cell: OperatorCell) -> int:
+        """Return on how many axes a cell is not the usual one."""
+        usual = self.usual_cell()
+        return sum(cell.axes[axis] != value for axis, value in usual.axes.items())
 
     def simplicity(self, cell: OperatorCell) -> tuple[int, ...]:
         """Order cells: fewest elements first, then the simplest values."""
@@ -89,7 +112,7 @@ class Operator(Model):
     def sample(self, count: int, *, seed: str) -> list[OperatorCell]:
         """Return the usual cell, every variant of it, and others drawn from all."""
         usual = self.usual_cell()
-        chosen = {cell.key: cell for cell in (usual, *self.variants(usual)) if is_possible(cell)}
+        chosen = {cell.key: cell for cell in (usual, *self._near(usual))}
         # Not for secrets: whoever verifies draws the same.
         drawn = random.Random(f"{seed}-{self.library}-{self.name}")  # noqa: S311
         for _ in range(4 * count):

@@ -14,7 +14,7 @@ from typing import Final, Literal
 from pydantic import Field
 
 from harness.forms.model import Model
-from harness.series.operators.cells import Operator, OperatorCell
+from harness.series.operators.cells import Operator, OperatorCell, elements
 from harness.series.operators.judge import Outcome, Word
 
 Purpose = Literal["sweep", "shrink", "confirm"]
@@ -22,6 +22,9 @@ REPETITIONS: Final = 3
 MOST_CAUSES: Final = 4
 """Causes of one operator in a part that are followed; what is left over is counted."""
 MOST_STEPS: Final = 6
+ENDS_A_WORLD: Final = frozenset({"crash", "hang", "next call"})
+FEW: Final = 3
+"""Values of an axis that are tried beside a failure that ends its world."""
 FOLLOWED: Final = frozenset({"DEFECT", "CRASH", "HANG", "DIFFERS"})
 
 
@@ -40,8 +43,8 @@ class Cause(Model):
         operator: whose.
         cell: the smallest that fails.
         outcome: what came of it.
-        needs: axes on which the failure depends, each with the values that fail beside the
-            smallest case.
+        needs: axes on which the failure depends, each with the values that fail, beside the failing
+            cell that is nearest to the usual one.
         spares: the values of these axes with which it is right.
         failing: cells of the sweep that fail like this.
         control: the cell beside it that is right; None where there is none.
@@ -168,15 +171,20 @@ def follow(operator: Operator, failing: Sequence[OperatorCell], known: Known) ->
         failing: its cells that failed.
         known: what came of all of its cells.
     """
-    left = sorted(failing, key=operator.simplicity)
+    # The axes are read off beside a cell that is nearly the usual one, whose arrays are large
+    # enough to show a difference.
+    left = sorted(failing, key=lambda cell: (operator.distance(cell), operator.simplicity(cell)))
     causes: list[Cause] = []
     while left and len(causes) < MOST_CAUSES:
-        cell = left[0]
-        wanted = known[cell.key]
+        first = left[0]
+        wanted = known[first.key]
+        most = FEW if wanted.kind in ENDS_A_WORLD else None
+        yield from _learn(operator.variants(first, most=most), known)
+        cell = first
         for _ in range(MOST_STEPS):
             simpler = [
                 variant
-                for variant in operator.variants(cell)
+                for variant in operator.variants(cell, most=most)
                 if operator.simplicity(variant) < operator.simplicity(cell)
             ]
             yield from _learn(simpler, known)
@@ -184,12 +192,11 @@ def follow(operator: Operator, failing: Sequence[OperatorCell], known: Known) ->
             if not same:
                 break
             cell = min(same, key=operator.simplicity)
-        yield from _learn(operator.variants(cell), known)
-        cause = _cause(operator, cell, known)
+        cause = _cause(operator, first, cell, known)
         explained = [
             other
             for other in left
-            if other is left[0] or (_is_alike(known[other.key], wanted) and explains(cause, other))
+            if other is first or (_is_alike(known[other.key], wanted) and explains(cause, other))
         ]
         causes.append(cause.model_copy(update={"failing": len(explained)}))
         left = [other for other in left if other not in explained]
@@ -209,41 +216,47 @@ def _is_alike(one: Outcome, other: Outcome) -> bool:
     return (one.word, one.kind) == (other.word, other.kind)
 
 
-def _cause(operator: Operator, cell: OperatorCell, known: Mapping[str, Outcome]) -> Cause:
+def _cause(
+    operator: Operator, first: OperatorCell, smallest: OperatorCell, known: Mapping[str, Outcome]
+) -> Cause:
     """Read off what is beside a failing cell on which axes the failure depends."""
-    outcome = known[cell.key]
-    fails: dict[str, list[str]] = {axis: [cell.axes[axis]] for axis in operator.axes}
+    outcome = known[first.key]
+    fails: dict[str, list[str]] = {axis: [first.axes[axis]] for axis in operator.axes}
     spares: dict[str, list[str]] = {axis: [] for axis in operator.axes}
-    right: list[OperatorCell] = []
-    for variant in operator.variants(cell):
-        (axis,) = [axis for axis in operator.axes if variant.axes[axis] != cell.axes[axis]]
+    for variant in operator.variants(first):
+        if variant.key not in known:
+            continue
+        (axis,) = [axis for axis in operator.axes if variant.axes[axis] != first.axes[axis]]
         if _is_alike(known[variant.key], outcome):
             fails[axis].append(variant.axes[axis])
         elif known[variant.key].word == "RIGHT":
             spares[axis].append(variant.axes[axis])
-            right.append(variant)
     needed = [axis for axis in operator.axes if spares[axis]]
     return Cause(
         operator=operator.name,
-        cell=cell,
-        outcome=outcome,
+        cell=smallest,
+        outcome=known[smallest.key],
         needs={axis: fails[axis] for axis in needed},
         spares={axis: spares[axis] for axis in needed},
         failing=0,
-        control=_control(operator, cell, right),
+        control=_control(operator, smallest, known) or _control(operator, first, known),
     )
 
 
 def _control(
-    operator: Operator, cell: OperatorCell, right: Sequence[OperatorCell]
+    operator: Operator, cell: OperatorCell, known: Mapping[str, Outcome]
 ) -> OperatorCell | None:
     """Return the plainest cell beside a failing one that is right, and has elements to change.
 
     One of the same shape, where there is one.
     """
-    with_elements = [one for one in right if not one.axes["shape"].startswith("0")]
-    same = [one for one in with_elements if one.axes["shape"] == cell.axes["shape"]]
-    return min(same or with_elements, key=operator.simplicity, default=None)
+    right = [
+        one
+        for one in operator.variants(cell)
+        if one.key in known and known[one.key].word == "RIGHT" and elements(one)
+    ]
+    same = [one for one in right if one.axes["shape"] == cell.axes["shape"]]
+    return min(same or right, key=operator.simplicity, default=None)
 
 
 def explains(cause: Cause, cell: OperatorCell) -> bool:

@@ -192,7 +192,7 @@ def compare(
     return Difference(kind, fact, _excuse(cell, off))
 
 
-def _is_near(left: float | int | str, right: float | int | str, tolerance: float) -> bool:
+def _is_near(left: float | str, right: float | str, tolerance: float) -> bool:
     if isinstance(left, str) or isinstance(right, str):
         return left == right
     if left == right:

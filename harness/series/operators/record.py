@@ -181,8 +181,11 @@ def judged(evidence: AskEvidence, cells: Sequence[OperatorCell], *, size: int) -
         if world.begin != len(found):
             raise RecordError(f"a world began with cell {world.begin}, and not {len(found)}")
         reading = WorldReading(_events(world.events), size=size)
-        for index in range(len(found), reading.reached(len(found), len(cells))):
-            found.append(outcome(cells[index], index, whole=whole, world=reading))
+        after = reading.reached(len(found), len(cells))
+        found += [
+            outcome(cells[index], index, whole=whole, world=reading)
+            for index in range(len(found), after)
+        ]
     return found
 
 

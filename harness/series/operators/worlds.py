@@ -108,7 +108,7 @@ class OperatorWorlds:
                 worlds=worlds,
             )
 
-    def _world(  # noqa: PLR0913, PLR0917 - what a launch needs
+    def _world(
         self,
         folder: Path,
         cells: Sequence[OperatorCell],

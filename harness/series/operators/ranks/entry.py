@@ -13,12 +13,13 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from harness.rank.context import Context
-from harness.series.operators.ranks.told import Told, told
+from harness.series.operators.ranks.told import Scalar, Told, told
 
 DONE = "cell.done"
 WHOLE = "cell.whole"
@@ -27,6 +28,8 @@ STOPPED = "cell.stopped"
 VERSIONS = "cell.versions"
 DISTRIBUTIONS = ("torch", "mlx", "numpy", "safetensors", "gguf", "huggingface_hub")
 HUNG = 75
+# Seconds after which a rank that raised ends, if the others do not come.
+ALONE = 3.0
 
 
 class Line:
@@ -52,8 +55,22 @@ class Line:
         for each in self._sockets:
             each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def meet(self, word: bytes) -> set[bytes]:
-        """Say a word of one byte; returns the words of all. Raises OSError where a rank is gone."""
+    def meet(self, word: bytes, *, gives_up: Callable[[], None] | None = None) -> set[bytes]:
+        """Say a word of one byte; returns the words of all.
+
+        `gives_up` is called where the others do not come in time. Raises OSError where a rank is
+        gone.
+        """
+        for each in self._sockets:
+            each.settimeout(ALONE if gives_up is not None else None)
+        try:
+            return self._meet(word)
+        except TimeoutError:
+            assert gives_up is not None
+            gives_up()
+            raise
+
+    def _meet(self, word: bytes) -> set[bytes]:
         if self._rank == 0:
             words = [word, *(_receive(each, 1) for each in self._sockets)]
             for each in self._sockets:
@@ -117,12 +134,21 @@ def walk(context: Context, *, within: float, begin: int) -> None:
             except Exception as error:  # noqa: BLE001 - a library may refuse in any way
                 said["raised"] = _in_words(error)
             context.emit(DONE, index=index, **said)
-            words = line.meet(b"x" if "raised" in said else b"v")
+            # A rank that raised does not wait long: the others may be inside the call until its
+            # end closes their connections.
+            gives_up = partial(self_end, context, index) if "raised" in said else None
+            words = line.meet(b"x" if "raised" in said else b"v", gives_up=gives_up)
             stopped = _out_of_step(cell, words, context) if b"x" in words else {}
             # All stop where one has to: the next call needs every rank.
             if line.meet(b"s" if stopped else b"g") != {b"g"}:
                 context.emit(STOPPED, index=index, **stopped)
                 return
+
+
+def self_end(context: Context, index: int) -> None:
+    """End this process, in which a call raised that the others still wait in."""
+    context.emit(STOPPED, index=index, why="this rank alone raised")
+    os._exit(HUNG)
 
 
 def _out_of_step(
@@ -188,7 +214,7 @@ def _needled(cell: Mapping[str, Any], context: Context, named: dict[str, Told]) 
     return named
 
 
-def wrong(scalar: float | int | str) -> float | int | str:
+def wrong(scalar: Scalar) -> Scalar:
     """Return another element than this one, far enough off for any tolerance."""
     return 1.0 if isinstance(scalar, str) else scalar + max(1, abs(scalar))
 
