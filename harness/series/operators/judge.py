@@ -19,6 +19,7 @@ WORDS: Final[tuple[Word, ...]] = get_args(Word)
 COUNTS: Final = frozenset({"DEFECT", "CRASH", "HANG"})
 """Words that accuse somebody."""
 EXTREMES: Final = ("max", "min")
+ZEROS: Final = frozenset({"0", "0.0", "-0.0"})
 
 
 class Outcome(Model):
@@ -189,7 +190,7 @@ def compare(
     fact = f"{_shown(got)} in place of {_shown(wanted)}; first at {place}: {left} for {right}"
     if len(off) > 1:
         fact += f", {len(off)} elements"
-    return Difference(kind, fact, _excuse(cell, off))
+    return Difference(kind, fact, _excuse(cell, kind, off))
 
 
 def _is_near(left: float | str, right: float | str, tolerance: float) -> bool:
@@ -201,13 +202,16 @@ def _is_near(left: float | str, right: float | str, tolerance: float) -> bool:
     return tolerance > 0 and abs(left - right) <= tolerance
 
 
-def _excuse(cell: OperatorCell, off: Sequence[tuple[int, Any, Any]]) -> str:
+def _excuse(cell: OperatorCell, kind: str, off: Sequence[tuple[int, Any, Any]]) -> str:
     """Why nobody promised otherwise; empty where somebody did."""
     op = cell.axes.get("op", cell.operator)
+    pairs = [{str(left), str(right)} for _, left, right in off]
     if all(left == 0 and right == 0 for _, left, right in off):
         return "only the sign of a zero differs"
-    if op.endswith(EXTREMES) and all("nan" in (left, right) for _, left, right in off):
+    if op.endswith(EXTREMES) and all("nan" in pair for pair in pairs):
         return "NaN in a maximum or minimum"
+    if kind.startswith("gradient") and all("nan" in pair and pair & ZEROS for pair in pairs):
+        return "NaN for zero in a gradient, where the function has a kink"
     return ""
 
 

@@ -39,7 +39,7 @@ def _chosen(
     """Return what was asked for. Raises Nothing."""
     for library in libraries:
         if library not in RANKS:
-            hint = f"; did you mean {near}?" if (near := closest(library, RANKS)) else ""
+            hint = f"; did you mean {near}?" if (near := closest(library, tuple(RANKS))) else ""
             raise Nothing(f"--library {library}: there is {', '.join(RANKS)}{hint}")
     chosen: list[tuple[Library, int, list[Operator]]] = []
     for library, sizes in RANKS.items():

@@ -26,7 +26,7 @@ SPECIAL = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf"), "-0"
 IN_PLACE = frozenset({"all_reduce", "broadcast", "reduce"})
 
 
-class Group:
+class CollectiveRank:
     """The ranks of a cell, and one of them."""
 
     def __init__(self, axes: Axes, *, rank: int, size: int) -> None:
@@ -87,13 +87,14 @@ def _op(axes: Axes) -> Any:
 # -- in a rank -------------------------------------------------------------------------------------
 
 
-def called(operator: str, group: Group) -> Named:
+def called(operator: str, group: CollectiveRank) -> Named:
     """Call it, and return what this rank has then."""
     given = _given(operator, group)
     rooms = _rooms(operator, group)
     how = group.axes.get("call", "sync")
     if how == "coalesced":
-        with dist._coalescing_manager(device=torch.device("cpu"), async_ops=True) as manager:  # noqa: SLF001
+        together = dist._coalescing_manager  # noqa: SLF001 - the only way there is
+        with together(device=torch.device("cpu"), async_ops=True) as manager:
             CALLS[operator](group, given.view, [room.view for room in rooms], False)
         manager.wait()
     else:
@@ -103,12 +104,12 @@ def called(operator: str, group: Group) -> Named:
     return _left(operator, given, rooms)
 
 
-def _given(operator: str, group: Group) -> Laid:
+def _given(operator: str, group: CollectiveRank) -> Laid:
     blocks = group.size if operator in BLOCKS else 1
     return group.given(group.rank, blocks=blocks)
 
 
-def _rooms(operator: str, group: Group) -> list[Laid]:
+def _rooms(operator: str, group: CollectiveRank) -> list[Laid]:
     if operator in IN_PLACE:
         return []
     if operator in ("all_gather", "all_to_all"):
@@ -129,15 +130,17 @@ def _left(operator: str, given: Laid, rooms: Sequence[Laid]) -> Named:
 
 
 BLOCKS = frozenset({"reduce_scatter_tensor", "all_to_all_single"})
-Call = Callable[[Group, torch.Tensor, list[torch.Tensor], bool], Any]
+Call = Callable[[CollectiveRank, torch.Tensor, list[torch.Tensor], bool], Any]
 
 
-def _many(group: Group) -> list[torch.Tensor]:
+def _many(group: CollectiveRank) -> list[torch.Tensor]:
     """Return one input for each rank, of an operator that takes a list."""
     return [group.given(group.rank, f"x{number}").view for number in range(group.size)]
 
 
-def _sent_round(group: Group, given: torch.Tensor, rooms: list[torch.Tensor], later: bool) -> None:
+def _sent_round(
+    group: CollectiveRank, given: torch.Tensor, rooms: list[torch.Tensor], later: bool
+) -> None:
     """Send to the next rank, and receive from the one before."""
     after = (group.rank + 1) % group.size
     before = (group.rank - 1) % group.size
@@ -181,7 +184,7 @@ CALLS: Mapping[str, Call] = {
 
 def whole(operator: str, axes: Axes, size: int) -> list[Named]:
     """Work out what each rank has to have."""
-    groups = [Group(axes, rank=rank, size=size) for rank in range(size)]
+    groups = [CollectiveRank(axes, rank=rank, size=size) for rank in range(size)]
     right = [_right(operator, group) for group in groups]
     named: list[Named] = []
     for group, results in zip(groups, right, strict=True):
@@ -197,7 +200,7 @@ def whole(operator: str, axes: Axes, size: int) -> list[Named]:
     return named
 
 
-def _right(operator: str, group: Group) -> list[torch.Tensor]:
+def _right(operator: str, group: CollectiveRank) -> list[torch.Tensor]:
     """Return the results of one rank."""
     size = group.size
     rank = group.rank

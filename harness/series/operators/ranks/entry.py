@@ -113,7 +113,8 @@ class Watchdog:
             time.sleep(self._within / 10)
             begun = self._begun
             if begun is not None and time.monotonic() - begun[1] > self._within:
-                frame = sys._current_frames().get(self._main)  # noqa: SLF001 - what faulthandler shows
+                # As faulthandler does.
+                frame = sys._current_frames().get(self._main)  # noqa: SLF001
                 where = traceback.extract_stack(frame)[-1]
                 at = f"{Path(where.filename).name}:{where.lineno} {where.line}"
                 self._context.emit(HANG, index=begun[0], at=at)
@@ -136,7 +137,7 @@ def walk(context: Context, *, within: float, begin: int) -> None:
             context.emit(DONE, index=index, **said)
             # A rank that raised does not wait long: the others may be inside the call until its
             # end closes their connections.
-            gives_up = partial(self_end, context, index) if "raised" in said else None
+            gives_up = partial(_end, context, index) if "raised" in said else None
             words = line.meet(b"x" if "raised" in said else b"v", gives_up=gives_up)
             stopped = _out_of_step(cell, words, context) if b"x" in words else {}
             # All stop where one has to: the next call needs every rank.
@@ -145,7 +146,7 @@ def walk(context: Context, *, within: float, begin: int) -> None:
                 return
 
 
-def self_end(context: Context, index: int) -> None:
+def _end(context: Context, index: int) -> None:
     """End this process, in which a call raised that the others still wait in."""
     context.emit(STOPPED, index=index, why="this rank alone raised")
     os._exit(HUNG)
@@ -175,30 +176,41 @@ def _sum_of_ranks(context: Context, wanted: int) -> int:
         import torch.distributed
 
         one = torch.tensor([context.rank + 1])
-        torch.distributed.all_reduce(one)  # type: ignore[attr-defined]
+        torch.distributed.all_reduce(one)
         return int(one)
     if context.backend == "mlx-ring":
         import mlx.core as mx
 
-        one = mx.array([context.rank + 1])
-        return int(mx.distributed.all_sum(one, group=context.group.native, stream=mx.cpu).item())
+        group = context.group.native
+        total: Any = mx.distributed.all_sum(
+            mx.array([context.rank + 1]), group=group, stream=mx.cpu
+        )
+        return int(total.item())
     return wanted
 
 
 def _called(cell: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
     library = cell["library"]
-    module: Any = importlib.import_module(f"harness.series.operators.ranks.{library}")
+    module = _module(library)
+    named: Mapping[str, Any]
     if library == "collectives":
-        group = module.Group(cell["axes"], rank=context.rank, size=context.size)
-        return module.called(cell["operator"], group)  # type: ignore[no-any-return]
-    if library == "dtensors":
-        return module.called(cell["operator"], cell["axes"], size=context.size)  # type: ignore[no-any-return]
-    if library == "mlx":
-        return module.called(cell["operator"], cell["axes"], context.group.native)  # type: ignore[no-any-return]
-    place = Path("cell")
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir()
-    return module.called(cell["operator"], cell["axes"], place.resolve())  # type: ignore[no-any-return]
+        one = module.CollectiveRank(cell["axes"], rank=context.rank, size=context.size)
+        named = module.called(cell["operator"], one)
+    elif library == "dtensors":
+        named = module.called(cell["operator"], cell["axes"], size=context.size)
+    elif library == "mlx":
+        named = module.called(cell["operator"], cell["axes"], context.group.native)
+    else:
+        place = Path("cell").resolve()
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir()
+        named = module.called(cell["operator"], cell["axes"], place)
+    return named
+
+
+def _module(library: str) -> Any:
+    """Return the file that makes the calls of a library, which alone imports it."""
+    return importlib.import_module(f"harness.series.operators.ranks.{library}")
 
 
 def _told(named: Mapping[str, Any]) -> dict[str, Told]:
@@ -245,7 +257,7 @@ def _right(
 ) -> tuple[Sequence[Mapping[str, Any]], Mapping[str, float]]:
     """Return what each rank has to have, or the one that all have, and tolerances by name."""
     library = cell["library"]
-    module: Any = importlib.import_module(f"harness.series.operators.ranks.{library}")
+    module = _module(library)
     if library == "dtensors":
         named, tolerances = module.whole(cell["operator"], cell["axes"])
         return [named], tolerances
