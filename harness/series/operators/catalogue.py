@@ -148,6 +148,7 @@ MLX_DTYPES = (
     *("uint8", "uint16", "uint32", "uint64", "bool_", "complex64", "float64"),
 )
 MLX_LAYOUTS = ("contiguous", "strided", "columns", "transposed", "reversed", "expanded")
+TRANSFORMS = ("plain", "gradient", "vmap", "vmap-columns", "compile")
 MLX = ("all_sum", "all_max", "all_min", "all_gather", "send_recv", "sum_scatter")
 
 # -- files -----------------------------------------------------------------------------------------
@@ -189,13 +190,14 @@ def _spaces() -> dict[str, dict[str, Sequence[str]]]:
     spaces: dict[str, dict[str, Sequence[str]]] = {
         name: {**COMMON, **axes} for name, axes in COLLECTIVES.items()
     }
-    spaces["mlx"] = {
+    spaces["mlx, sent"] = {
         "shape": (*SHAPES, "4000"),
         "dtype": MLX_DTYPES,
         "layout": MLX_LAYOUTS,
         "values": VALUES,
-        "transform": ("plain", "gradient", "vmap", "vmap-columns", "compile"),
     }
+    # Sending and receiving are evaluated in an order of ours, which a transformation has not.
+    spaces["mlx"] = {**spaces["mlx, sent"], "transform": TRANSFORMS}
     for source, dtypes in FILE_DTYPES.items():
         layouts = FILE_LAYOUTS[source]
         spaces[f"{source} file"] = {"shape": FILE_SHAPES, "dtype": dtypes, "layout": layouts}
@@ -227,7 +229,8 @@ def operators(library: Library, *, ranks: int) -> list[Operator]:
     if library == "collectives":
         return [_operator(library, name, name, USUAL) for name in COLLECTIVES]
     if library == "mlx":
-        return [_operator(library, name, "mlx", USUAL) for name in MLX]
+        sent = {"send_recv": "mlx, sent"}
+        return [_operator(library, name, sent.get(name, "mlx"), USUAL) for name in MLX]
     if library == "files":
         return [
             _operator(library, name, f"{name.partition('>')[0]} file", USUAL)

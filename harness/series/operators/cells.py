@@ -155,8 +155,6 @@ def is_possible(cell: OperatorCell) -> bool:
         return False
     if axes.get("gradient") == "yes":
         return dtype.startswith(("float", "bfloat", "complex"))
-    transform = axes.get("transform", "plain")
-    if transform != "plain":
-        # Sending and receiving are evaluated in an order of ours, which a transformation has not.
-        return cell.operator != "send_recv" and (dimensions > 1 or "vmap" not in transform)
+    if "vmap" in axes.get("transform", ""):
+        return dimensions > 1
     return not (axes.get("placement", "").count("P:") and dtype == "bool")

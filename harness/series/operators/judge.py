@@ -77,14 +77,16 @@ class WorldReading:
             if event.rank is None:
                 continue
             values: Said = event.values
-            if event.name in (DONE, WHOLE):
+            if event.by != "rank":
+                # How a rank ended is said by the process that forked it.
+                if event.name == "rank.exited" and values.get("signal") in CRASHES:
+                    self.crashed[event.rank] = str(values["signal"])
+            elif event.name in (DONE, WHOLE):
                 self.done[event.rank][values["index"]] = values
             elif event.name == HANG:
                 self.hung[event.rank][values["index"]] = str(values["at"])
             elif event.name == STOPPED:
                 self.stopped[event.rank] = values
-            elif event.name == "rank.exited" and values.get("signal") in CRASHES:
-                self.crashed[event.rank] = str(values["signal"])
 
     def reached(self, begin: int, count: int) -> int:
         """Return the first cell that the world did not come to.

@@ -95,7 +95,7 @@ def called(operator: str, axes: Axes, group: Any) -> Named:
     import mlx.core as mx
 
     x = given(axes, group.rank(), group.size())
-    result = _transformed(_function(operator, group), axes["transform"])(x)
+    result = _transformed(_function(operator, group), axes.get("transform", "plain"))(x)
     mx.eval(result)
     return {"result": result, "given": x}
 
@@ -116,7 +116,7 @@ def _right(operator: str, axes: Axes, xs: list[Any], rank: int) -> Any:
         every = [x if other == rank else xs[other] for other in range(size)]
         return _together(operator, every, rank)
 
-    how = axes["transform"]
+    how = axes.get("transform", "plain")
     if how == "gradient":
         # Each rank differentiates its own loss by its own input, as MLX has it.
         return mx.grad(lambda x: (function(x) * function(x)).sum())(xs[rank])
