@@ -355,7 +355,7 @@ def _versions(evidence: PartEvidence) -> set[tuple[str, str]]:
 
 
 def grouped(parts: Sequence[PartRecord]) -> list[CauseGroup]:
-    """Put causes together that fail alike, on the same axes, with values in common."""
+    """Put causes together that fail alike, on the same axes, with the same values."""
     groups: list[list[tuple[PartRecord, Cause]]] = []
     for part in parts:
         for cause in part.findings.causes if part.findings is not None else ():
@@ -380,10 +380,14 @@ def _fits(part: PartRecord, cause: Cause, members: Sequence[tuple[PartRecord, Ca
         return False
     if not axes:
         return cause.operator == first.operator
-    return all(
-        {*cause.needs[axis]} & {value for _, other in members for value in other.needs[axis]}
-        for axis in axes
-    )
+    return all(_agree(cause, other, axis) for _, other in members for axis in axes)
+
+
+def _agree(one: Cause, other: Cause, axis: str) -> bool:
+    """Return whether two causes fail together on an axis: nothing that fails one spares the other."""
+    if {*one.needs[axis]} & {*other.spares[axis]} or {*other.needs[axis]} & {*one.spares[axis]}:
+        return False
+    return bool({*one.needs[axis]} & {*other.needs[axis]})
 
 
 def _about(cause: Cause) -> tuple[str, str]:
