@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
@@ -14,10 +15,12 @@ DONE: Final = "cell.done"
 WHOLE: Final = "cell.whole"
 HANG: Final = "cell.hang"
 STOPPED: Final = "cell.stopped"
-Word = Literal["RIGHT", "DEFECT", "CRASH", "HANG", "DIFFERS", "REFUSES", "NO ORACLE"]
+Word = Literal["RIGHT", "DEFECT", "CRASH", "HANG", "DIFFERS", "REFUSES", "NO ORACLE", "NOT ASKED"]
 WORDS: Final[tuple[Word, ...]] = get_args(Word)
 COUNTS: Final = frozenset({"DEFECT", "CRASH", "HANG"})
 """Words that accuse somebody."""
+MOST_ENDS: Final = 4
+"""Worlds of one ask that an operator may end: a hang costs a third of a minute."""
 EXTREMES: Final = ("max", "min")
 ZEROS: Final = frozenset({"0", "0.0", "-0.0"})
 
@@ -29,7 +32,8 @@ class Outcome(Model):
         word: RIGHT where every rank has what the whole says, bit for bit or within the tolerance;
             DEFECT where a rank has something else and said nothing; CRASH and HANG where a rank
             ended or stood still; DIFFERS where the difference is one that nobody promises against;
-            REFUSES where a rank raised; NO ORACLE where one process cannot do it either.
+            REFUSES where a rank raised; NO ORACLE where one process cannot do it either; NOT ASKED
+            where too many cells of the operator had ended their world before.
         kind: of a difference: values, shape, dtype, memory outside of the result, the input.
         ranks: that have it.
         fact: in a sentence.
@@ -97,6 +101,21 @@ class WorldReading:
         while after < count and all(after in rank for rank in self.done):
             after += 1
         return after if self.stopped else min(count, after + 1)
+
+
+def not_asked(cells: Sequence[OperatorCell], found: Sequence[Outcome]) -> list[Outcome]:
+    """Return what to say of the next cells, while their operator ended too many worlds."""
+    ends = Counter(
+        cell.operator
+        for cell, came in zip(cells, found, strict=False)
+        if came.word in ("CRASH", "HANG")
+    )
+    skipped: list[Outcome] = []
+    for cell in cells[len(found) :]:
+        if ends[cell.operator] < MOST_ENDS:
+            break
+        skipped.append(Outcome(word="NOT ASKED", fact=f"{cell.operator} ended {MOST_ENDS} worlds"))
+    return skipped
 
 
 def outcome(cell: OperatorCell, index: int, *, whole: WorldReading, world: WorldReading) -> Outcome:

@@ -18,7 +18,14 @@ from harness.record.facts import EnvironmentFacts
 from harness.record.model import RecordError, read_model
 from harness.series.operators.cells import Library, Operator, OperatorCell
 from harness.series.operators.inquiry import Ask, Cause, Findings, Inquiry, Purpose, inquire
-from harness.series.operators.judge import COUNTS, Outcome, Word, WorldReading, outcome
+from harness.series.operators.judge import (
+    COUNTS,
+    Outcome,
+    Word,
+    WorldReading,
+    not_asked,
+    outcome,
+)
 from harness.series.replay import demand_named
 from harness.series.series import FOLDER, Digest, Read, SeriesFacts, SeriesPart, SeriesRecord
 
@@ -178,14 +185,16 @@ def judged(evidence: AskEvidence, cells: Sequence[OperatorCell], *, size: int) -
     whole = WorldReading(_events(evidence.whole), size=1)
     found: list[Outcome] = []
     for world in evidence.worlds:
-        if world.begin != len(found):
-            raise RecordError(f"a world began with cell {world.begin}, and not {len(found)}")
+        found += not_asked(cells, found)
+        begin = len(found)
+        if world.begin != begin:
+            raise RecordError(f"a world began with cell {world.begin}, and not {begin}")
         reading = WorldReading(_events(world.events), size=size)
-        after = reading.reached(len(found), len(cells))
         found += [
             outcome(cells[index], index, whole=whole, world=reading)
-            for index in range(len(found), after)
+            for index in range(begin, reading.reached(begin, len(cells)))
         ]
+    found += not_asked(cells, found)
     return found
 
 

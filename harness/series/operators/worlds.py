@@ -16,8 +16,8 @@ from harness.run.run import Interrupted, RunError
 from harness.run.worlds import interruptible
 from harness.series.operators.cells import BACKENDS, OperatorCell
 from harness.series.operators.inquiry import Ask
-from harness.series.operators.judge import WorldReading
 from harness.series.operators.record import (
+    VERSIONS,
     AskedWorld,
     AskEvidence,
     OperatorsFacts,
@@ -90,23 +90,23 @@ class OperatorWorlds:
             cells = [cell.model_dump(mode="json") for cell in ask.cells]
             (folder / "cells.json").write_text(json.dumps(cells))
             whole = self._world(folder, ask.cells, "whole", {"ranks": part.ranks}, "none", 1)
-            worlds: list[AskedWorld] = []
+            evidence = AskEvidence(
+                purpose=ask.purpose,
+                cells=[cell.key for cell in ask.cells],
+                whole=_lines(whole),
+                worlds=[],
+            )
             begin = 0
             while begin < len(ask.cells):
                 arguments = {"within": STANDS_STILL, "begin": begin}
                 backend = BACKENDS[part.library]
                 events = self._world(folder, ask.cells, "walk", arguments, backend, part.ranks)
-                worlds.append(AskedWorld(begin=begin, events=_lines(events)))
-                after = WorldReading(events, size=part.ranks).reached(begin, len(ask.cells))
-                if after == begin:
+                world = AskedWorld(begin=begin, events=_lines(events))
+                evidence = evidence.model_copy(update={"worlds": [*evidence.worlds, world]})
+                if not any(event.name == VERSIONS for event in events):
                     raise RunError(_why_nothing(events))
-                begin = after
-            return AskEvidence(
-                purpose=ask.purpose,
-                cells=[cell.key for cell in ask.cells],
-                whole=_lines(whole),
-                worlds=worlds,
-            )
+                begin = len(judged(evidence, ask.cells, size=part.ranks))
+            return evidence
 
     def _world(
         self,

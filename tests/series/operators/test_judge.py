@@ -13,11 +13,13 @@ from harness.series.operators.cells import OperatorCell
 from harness.series.operators.judge import (
     DONE,
     HANG,
+    MOST_ENDS,
     STOPPED,
     WHOLE,
     Outcome,
     WorldReading,
     compare,
+    not_asked,
     outcome,
 )
 from harness.series.operators.ranks.entry import wrong
@@ -143,6 +145,16 @@ def test_a_world_reaches_the_cell_in_which_it_ended_and_none_after_it_stopped() 
     stopped = event(STOPPED, rank=0, index=1, why="x")
     assert WorldReading([*five[:4], stopped], size=2).reached(0, 5) == 2
     assert WorldReading([], size=2).reached(3, 5) == 4
+
+
+def test_an_operator_that_keeps_ending_worlds_is_not_asked_further() -> None:
+    """The cells of the next operator are."""
+    cells = [cell(), cell("broken"), *[cell("broken")] * MOST_ENDS, cell("broken"), cell()]
+    right_first = [Outcome(word="RIGHT")]
+    ended = [Outcome(word="HANG" if at % 2 else "CRASH") for at in range(MOST_ENDS)]
+    assert not not_asked(cells, [*right_first, *ended[:-1]])
+    skipped = not_asked(cells, [*right_first, *ended])
+    assert [one.word for one in skipped] == ["NOT ASKED"] * 2
 
 
 numbers = st.one_of(
