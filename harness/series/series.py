@@ -377,7 +377,7 @@ def _go_on(
     # Beside the folder, whose name changes at the end. Nobody waits: two processes never make one
     # series, and the second is refused at once.
     lock = FileLock(folder.path.with_name(f".{facts.id}.lock"), timeout=0)
-    again = f"go on with: rankproof {series.name} --resume {folder.path}"
+    again = f"go on with: rankproof lab {series.name} --resume {folder.path}"
     try:
         with lock, _explained(again):
             making = folder.path / MAKING

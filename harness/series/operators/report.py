@@ -36,7 +36,7 @@ CALLED: Final = {
     "mlx": "MLX over its ring",
     "files": "files and exchanges of arrays",
 }
-NUMBERS: Final[tuple[Literal["right"], ...]] = ("right",) * len(WORDS)
+NUMBER: Final[Literal["right"]] = "right"
 MOST_REFUSALS: Final = 40
 
 
@@ -102,7 +102,7 @@ def _blocks(record: OperatorsRecord) -> Iterator[Block]:
     yield Table(
         ("part", "cells", *WORDS),
         tuple(_parts(record)),
-        align=("left", "right", *NUMBERS),
+        align=("left", NUMBER, *(NUMBER for _ in WORDS)),
     )
     yield from section("What was refused", _refusals(record))
     yield from section("What this does not show", tuple(_unshown(record)))
