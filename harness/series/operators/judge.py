@@ -225,11 +225,13 @@ def _is_near(left: float | str, right: float | str, tolerance: float) -> bool:
 
 def _excuse(cell: OperatorCell, kind: str, off: Sequence[tuple[int, Any, Any]]) -> str:
     """Why nobody promised otherwise; empty where somebody did."""
-    op = cell.axes.get("op", cell.operator)
+    # By name, in whatever they are a part of: an operator, an expression, a placement.
+    words = (cell.operator, *(cell.axes.get(axis, "") for axis in ("op", "then", "placement")))
+    is_extreme = any(word in text for word in EXTREMES for text in words)
     pairs = [{str(left), str(right)} for _, left, right in off]
     if all(left == 0 and right == 0 for _, left, right in off):
         return "only the sign of a zero differs"
-    if op.endswith(EXTREMES) and all("nan" in pair for pair in pairs):
+    if is_extreme and all("nan" in pair for pair in pairs):
         return "NaN in a maximum or minimum"
     if kind.startswith("gradient") and all("nan" in pair and pair & ZEROS for pair in pairs):
         return "NaN for zero in a gradient, where the function has a kink"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Final, Literal
+from typing import Final
 
 from harness.forms.text import listed, plural
 from harness.report.blocks import (
@@ -36,7 +36,6 @@ CALLED: Final = {
     "mlx": "MLX over its ring",
     "files": "files and exchanges of arrays",
 }
-NUMBER: Final[Literal["right"]] = "right"
 MOST_REFUSALS: Final = 40
 
 
@@ -99,11 +98,7 @@ def _blocks(record: OperatorsRecord) -> Iterator[Block]:
     yield from section("Differs where nothing is promised", [_line(group) for group in differing])
     yield Heading(2, "What was asked")
     yield Table(("what", "this sweep"), tuple(_asked(record)))
-    yield Table(
-        ("part", "cells", *WORDS),
-        tuple(_parts(record)),
-        align=("left", NUMBER, *(NUMBER for _ in WORDS)),
-    )
+    yield Table(("part", "cells", *WORDS), tuple(_parts(record)))
     yield from section("What was refused", _refusals(record))
     yield from section("What this does not show", tuple(_unshown(record)))
 

@@ -6,6 +6,7 @@ are. The same text is evaluated both times.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,8 +24,6 @@ mesh_of: Any = torch.distributed.device_mesh.init_device_mesh
 pytree: Any = _pytree
 Axes = Mapping[str, str]
 Named = dict[str, torch.Tensor]
-# Sums of whole numbers up to this are whole, in any order.
-EXACT = 2**20
 # Roundings of the largest element that another order of sums may cost.
 MARGIN = 16
 _MESHES: dict[tuple[int, ...], Any] = {}
@@ -94,12 +93,13 @@ def _part(whole: torch.Tensor, kind: str, rank: int, size: int) -> torch.Tensor:
 
 def _evaluated(expression: str, axes: Axes, inputs: Mapping[str, Any]) -> Any:
     """Evaluate the expression, and then what is done to its result."""
-    names = {"torch": torch, "F": functional, **inputs}
     # The text is one of the catalogue, and it is what the report shows.
-    value = eval(expression, names)  # noqa: S307
-    if not isinstance(value, torch.Tensor):
-        return value
-    return eval(axes["then"].format("value"), {**names, "value": value})  # noqa: S307
+    value = eval(expression, {"torch": torch, "F": functional, **inputs})  # noqa: S307
+    return _then(axes, value) if isinstance(value, torch.Tensor) else value
+
+
+def _then(axes: Axes, value: torch.Tensor) -> Any:
+    return eval(axes["then"].format("value"), {"torch": torch, "value": value})  # noqa: S307
 
 
 def _results(expression: str, axes: Axes, inputs: Mapping[str, Any]) -> Named:
@@ -139,36 +139,71 @@ def called(expression: str, axes: Axes, *, size: int) -> Named:
     return _results(expression, axes, inputs)
 
 
+class RoundingDecides(ValueError):
+    """An expression whose result depends on the last bits of a rounded value."""
+
+
 def whole(expression: str, axes: Axes) -> tuple[Named, dict[str, float]]:
     """Evaluate on the whole; returns the results, and how far each may be off.
 
-    What is not made of whole numbers may be off by what another order of its sums makes of it: the
-    distance to the same in float64, and the rounding of the dtype, each with a margin.
+    Another order of sums costs roundings of the dtype, and makes about the distance that there is
+    to the same in float64; each has a margin.
+
+    Raises:
+        RoundingDecides: a rounded value becomes a whole number or a truth value.
     """
-    plain = {name: plain_inputs(axes)[name] for name in _used(expression)}
+    used = _used(expression)
+    plain = {name: value for name, value in plain_inputs(axes).items() if name in used}
     results = _results(expression, axes, {name: value.clone() for name, value in plain.items()})
+    before = _evaluated(
+        expression,
+        {**axes, "then": "{}"},
+        {name: value.clone() for name, value in plain.items()},
+    )
+    if isinstance(before, torch.Tensor) and axes["then"] != "{}":
+        _demand_steady(axes, before)
     finer: Named = {}
     if plain["x"].is_floating_point():
-        try:
-            finer = _results(
-                expression, axes, {name: value.double() for name, value in plain.items()}
-            )
-        except Exception:  # noqa: BLE001 - an expression that float64 cannot have
-            finer = {}
-    return results, {name: _tolerance(result, finer.get(name)) for name, result in results.items()}
+        # There may be none: not every expression takes float64.
+        with contextlib.suppress(Exception):
+            finer = _results(expression, axes, {name: x.double() for name, x in plain.items()})
+    values = [one for one in (*plain.values(), before) if isinstance(one, torch.Tensor)]
+    coarse = max(map(_eps, values))
+    scale = _scale(before) if isinstance(before, torch.Tensor) else 0.0
+    tolerances: dict[str, float] = {}
+    for name, result in results.items():
+        if own := _eps(result):
+            rounding = MARGIN * max(coarse, own) * max(scale, _scale(result))
+            tolerances[name] = rounding + 8 * _distance(result, finer.get(name))
+    return results, tolerances
 
 
-def _tolerance(result: torch.Tensor, finer: torch.Tensor | None) -> float:
-    if not (result.is_floating_point() or result.is_complex()) or not result.numel():
+def _demand_steady(axes: Axes, before: torch.Tensor) -> None:
+    """Refuse what comes out otherwise when a rounded value moves by a few roundings."""
+    eps = _eps(before)
+    result = _then(axes, before)
+    if not eps or _eps(result):
+        return
+    for factor in (1 - MARGIN * eps, 1 + MARGIN * eps):
+        if not torch.equal(_then(axes, before * factor), result):
+            raise RoundingDecides(f"{axes['then']} of a rounded value")
+
+
+def _eps(value: torch.Tensor) -> float:
+    """Return the rounding of its dtype; 0 where it has none."""
+    is_rounded = value.is_floating_point() or value.is_complex()
+    return torch.finfo(value.dtype).eps if is_rounded else 0.0
+
+
+def _scale(value: torch.Tensor) -> float:
+    """Return its largest finite element."""
+    sizes = value.detach().double().abs() if not value.is_complex() else value.detach().abs()
+    finite = sizes[sizes.isfinite()]
+    return float(finite.max()) if finite.numel() else 0.0
+
+
+def _distance(result: torch.Tensor, finer: torch.Tensor | None) -> float:
+    """Return how far it is from the same in float64."""
+    if finer is None or finer.shape != result.shape or not result.numel():
         return 0.0
-    values = torch.view_as_real(result) if result.is_complex() else result
-    finite = values.double()[values.double().isfinite()]
-    if not finite.numel():
-        return 0.0
-    off = torch.zeros(())
-    if finer is not None and finer.shape == result.shape and not result.is_complex():
-        off = (finer.double() - result.double()).abs().nan_to_num(posinf=0.0)
-        is_whole = bool((finite == finite.round()).all()) and float(finite.abs().sum()) < EXACT
-        if is_whole and not off.any() and result.dtype in (torch.float32, torch.float64):
-            return 0.0
-    return MARGIN * torch.finfo(result.dtype).eps * float(finite.abs().max()) + 8 * float(off.max())
+    return float((finer - result).abs().double().nan_to_num(posinf=0.0).max())
