@@ -46,6 +46,7 @@ def test_the_same_seed_draws_the_same_cells_and_another_seed_others() -> None:
     assert one != [cell.key for cell in operator.sample(150, seed="2")]
 
 
+@pytest.mark.slow
 def test_every_cell_is_possible_and_every_variant_differs_on_one_axis() -> None:
     """No cell is asked for a layout that its array cannot have."""
     for space, operator in SPACES.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -76,6 +77,7 @@ def shows(fault: dict[str, list[str]]) -> Fault:
     return lambda cell: all(cell.axes[axis] in values for axis, values in fault.items())
 
 
+@pytest.mark.slow
 @given(faults())
 def test_the_smallest_case_and_the_axes_of_a_fault_are_found(fault: dict[str, list[str]]) -> None:
     """Whatever the fault: its smallest cell of all, exactly its axes, and every failing cell."""
@@ -95,6 +97,7 @@ def test_the_smallest_case_and_the_axes_of_a_fault_are_found(fault: dict[str, li
     assert cause.times == REPETITIONS
 
 
+@pytest.mark.slow
 @given(faults(), faults())
 def test_two_faults_are_parted_or_left_over_and_never_lost(
     one: dict[str, list[str]], other: dict[str, list[str]]
@@ -146,6 +149,7 @@ def test_a_fault_without_a_right_cell_beside_it_has_no_control_and_is_not_counte
     assert all(cause.control is None and not cause.is_shown for cause in findings.causes)
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(st.lists(faults(), min_size=1, max_size=3))
 def test_equal_faults_of_two_operators_are_one_group(many: list[dict[str, list[str]]]) -> None:
