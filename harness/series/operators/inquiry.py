@@ -36,7 +36,7 @@ class Ask:
     cells: Sequence[OperatorCell]
 
 
-class Cause(Model):
+class FailureCause(Model):
     """Failures of one operator that have one cause.
 
     Attributes:
@@ -86,14 +86,14 @@ class Findings(Model):
     words: dict[Word, int]
     needles: int
     seen: int
-    causes: list[Cause]
+    causes: list[FailureCause]
     left: int
     refusals: dict[str, int]
     asked: int
 
 
 Known = dict[str, Outcome]
-Asking = Generator[list[OperatorCell], Sequence[Outcome], list[Cause]]
+Asking = Generator[list[OperatorCell], Sequence[Outcome], list[FailureCause]]
 Inquiry = Generator[Ask, Sequence[Outcome], Findings]
 
 
@@ -112,7 +112,7 @@ def inquire(operators: Sequence[Operator], cells: Sequence[OperatorCell]) -> Inq
                 follow(operator, failing, {cell.key: swept[cell.key] for cell in ours})
             )
     asked = len(found)
-    causes: list[Cause] = []
+    causes: list[FailureCause] = []
     waiting = [
         (follower, wanted) for follower in followers if (wanted := _next(follower, None, causes))
     ]
@@ -153,7 +153,7 @@ def needle(cell: OperatorCell) -> OperatorCell:
 
 
 def _next(
-    follower: Asking, answers: Sequence[Outcome] | None, causes: list[Cause]
+    follower: Asking, answers: Sequence[Outcome] | None, causes: list[FailureCause]
 ) -> list[OperatorCell]:
     """Return what a follower asks next; empty where it is done, and its causes are taken."""
     try:
@@ -174,7 +174,7 @@ def follow(operator: Operator, failing: Sequence[OperatorCell], known: Known) ->
     # The axes are read off beside a cell that is nearly the usual one, whose arrays are large
     # enough to show a difference.
     left = sorted(failing, key=lambda cell: (operator.distance(cell), operator.simplicity(cell)))
-    causes: list[Cause] = []
+    causes: list[FailureCause] = []
     while left and len(causes) < MOST_CAUSES:
         first = left[0]
         wanted = known[first.key]
@@ -218,7 +218,7 @@ def _is_alike(one: Outcome, other: Outcome) -> bool:
 
 def _cause(
     operator: Operator, first: OperatorCell, smallest: OperatorCell, known: Mapping[str, Outcome]
-) -> Cause:
+) -> FailureCause:
     """Read off what is beside a failing cell on which axes the failure depends."""
     outcome = known[first.key]
     fails: dict[str, list[str]] = {axis: [first.axes[axis]] for axis in operator.axes}
@@ -232,7 +232,7 @@ def _cause(
         elif known[variant.key].word == "RIGHT":
             spares[axis].append(variant.axes[axis])
     needed = [axis for axis in operator.axes if spares[axis]]
-    return Cause(
+    return FailureCause(
         operator=operator.name,
         cell=smallest,
         outcome=known[smallest.key],
@@ -259,12 +259,14 @@ def _control(
     return min(same or right, key=operator.simplicity, default=None)
 
 
-def explains(cause: Cause, cell: OperatorCell) -> bool:
+def explains(cause: FailureCause, cell: OperatorCell) -> bool:
     """Return whether no axis of a cell has a value that would have spared it."""
     return all(cell.axes[axis] not in spared for axis, spared in cause.spares.items())
 
 
-def _confirm(causes: Sequence[Cause]) -> Generator[Ask, Sequence[Outcome], list[Cause]]:
+def _confirm(
+    causes: Sequence[FailureCause],
+) -> Generator[Ask, Sequence[Outcome], list[FailureCause]]:
     """Ask for every cause again in fresh worlds, each with its control and the control's needle."""
     asked: list[OperatorCell] = []
     for cause in causes:

@@ -46,7 +46,7 @@ class Outcome(Model):
 
 
 @dataclass(frozen=True)
-class Difference:
+class ArrayDifference:
     """One array that is not what it has to be.
 
     Attributes:
@@ -162,7 +162,7 @@ def _refused(raised: Mapping[int, str], stopped: Sequence[Said], index: int) -> 
 
 def _compared(cell: OperatorCell, whole: Said, answers: Sequence[Said]) -> Outcome:
     """Compare what every rank has with what the whole says."""
-    found: list[tuple[int, Difference]] = []
+    found: list[tuple[int, ArrayDifference]] = []
     rights = whole["ranks"]
     for rank, answer in enumerate(answers):
         right = rights[rank if len(rights) > 1 else 0]
@@ -189,14 +189,14 @@ def compare(
     got: Mapping[str, Any] | None,
     *,
     tolerance: float,
-) -> Difference | None:
+) -> ArrayDifference | None:
     """Compare one array; None where it is what it has to be."""
     kind = name.partition("-")[0]
     kind = {"memory": "memory around it", "given": "input"}.get(kind, kind)
     if got is None:
-        return Difference(kind, f"{name} is missing")
+        return ArrayDifference(kind, f"{name} is missing")
     if got["shape"] != wanted["shape"]:
-        return Difference(f"shape of {kind}", f"{got['shape']} in place of {wanted['shape']}")
+        return ArrayDifference(f"shape of {kind}", f"{got['shape']} in place of {wanted['shape']}")
     off = [
         (place, left, right)
         for place, (left, right) in enumerate(zip(got["values"], wanted["values"], strict=True))
@@ -206,12 +206,12 @@ def compare(
         if got["dtype"] == wanted["dtype"]:
             return None
         fact = f"{got['dtype']} in place of {wanted['dtype']}"
-        return Difference(f"dtype of {kind}", fact, "the values are the same")
+        return ArrayDifference(f"dtype of {kind}", fact, "the values are the same")
     place, left, right = off[0]
     fact = f"{_shown(got)} in place of {_shown(wanted)}; first at {place}: {left} for {right}"
     if len(off) > 1:
         fact += f", {len(off)} elements"
-    return Difference(kind, fact, _excuse(cell, kind, off))
+    return ArrayDifference(kind, fact, _excuse(cell, kind, off))
 
 
 def _is_near(left: float | str, right: float | str, tolerance: float) -> bool:

@@ -17,7 +17,7 @@ from harness.forms.model import Model
 from harness.record.facts import EnvironmentFacts
 from harness.record.model import RecordError, read_model
 from harness.series.operators.cells import Library, Operator, OperatorCell
-from harness.series.operators.inquiry import Ask, Cause, Findings, Inquiry, Purpose, inquire
+from harness.series.operators.inquiry import Ask, FailureCause, Findings, Inquiry, Purpose, inquire
 from harness.series.operators.judge import (
     COUNTS,
     Outcome,
@@ -227,7 +227,7 @@ class CauseGroup(Model):
     ranks: list[int]
     word: Word
     kind: str
-    smallest: Cause
+    smallest: FailureCause
     smallest_ranks: int
     backing: list[str]
     failing: int
@@ -365,7 +365,7 @@ def _versions(evidence: PartEvidence) -> set[tuple[str, str]]:
 
 def grouped(parts: Sequence[PartRecord]) -> list[CauseGroup]:
     """Put causes together that fail alike, on the same axes, with the same values."""
-    groups: list[list[tuple[PartRecord, Cause]]] = []
+    groups: list[list[tuple[PartRecord, FailureCause]]] = []
     for part in parts:
         for cause in part.findings.causes if part.findings is not None else ():
             mine = next((one for one in groups if _fits(part, cause, one)), None)
@@ -375,7 +375,9 @@ def grouped(parts: Sequence[PartRecord]) -> list[CauseGroup]:
     return sorted(map(_group, groups), key=_rank)
 
 
-def _fits(part: PartRecord, cause: Cause, members: Sequence[tuple[PartRecord, Cause]]) -> bool:
+def _fits(
+    part: PartRecord, cause: FailureCause, members: Sequence[tuple[PartRecord, FailureCause]]
+) -> bool:
     """Return whether a cause belongs to a group.
 
     The shape says only how many elements there have to be, and decides nothing here.
@@ -392,14 +394,14 @@ def _fits(part: PartRecord, cause: Cause, members: Sequence[tuple[PartRecord, Ca
     return all(_agree(cause, other, axis) for _, other in members for axis in axes)
 
 
-def _agree(one: Cause, other: Cause, axis: str) -> bool:
+def _agree(one: FailureCause, other: FailureCause, axis: str) -> bool:
     """Return whether two causes fail together on an axis: nothing that fails one spares the other."""
     if {*one.needs[axis]} & {*other.spares[axis]} or {*other.needs[axis]} & {*one.spares[axis]}:
         return False
     return bool({*one.needs[axis]} & {*other.needs[axis]})
 
 
-def _about(cause: Cause) -> tuple[str, str]:
+def _about(cause: FailureCause) -> tuple[str, str]:
     return cause.outcome.word, cause.outcome.kind
 
 
@@ -408,7 +410,7 @@ def _rank(group: CauseGroup) -> tuple[bool, bool, int]:
     return group.word not in COUNTS, not group.smallest.is_shown, -group.failing
 
 
-def _group(members: Sequence[tuple[PartRecord, Cause]]) -> CauseGroup:
+def _group(members: Sequence[tuple[PartRecord, FailureCause]]) -> CauseGroup:
     part, smallest = min(members, key=lambda member: (member[0].ranks, len(member[1].cell.key)))
     return CauseGroup(
         library=part.library,

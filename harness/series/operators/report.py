@@ -23,7 +23,7 @@ from harness.report.blocks import (
     Verbatim,
 )
 from harness.series.operators.cells import BACKENDS, OperatorCell
-from harness.series.operators.inquiry import REPETITIONS, Cause
+from harness.series.operators.inquiry import REPETITIONS, FailureCause
 from harness.series.operators.judge import COUNTS, WORDS
 from harness.series.operators.record import PATH as FACTS
 from harness.series.operators.record import CauseGroup, OperatorsRecord
@@ -128,7 +128,7 @@ def _group(number: int, group: CauseGroup) -> Iterator[Block]:
     yield BulletList(tuple(items))
 
 
-def _need(axis: str, cause: Cause) -> Part:
+def _need(axis: str, cause: FailureCause) -> Part:
     return Text(
         f"depends on {axis}: wrong with ",
         Verbatim(", ".join(cause.needs[axis])),
@@ -137,7 +137,7 @@ def _need(axis: str, cause: Cause) -> Part:
     )
 
 
-def _control(cause: Cause) -> Part:
+def _control(cause: FailureCause) -> Part:
     control = cause.control
     if control is None:
         return "control: none; no cell beside it is right"

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.rank.context import Context
-from harness.series.operators.ranks.told import Scalar, Told, told
+from harness.series.operators.ranks.told import Scalar, ToldArray, told
 
 DONE = "cell.done"
 WHOLE = "cell.whole"
@@ -213,11 +213,13 @@ def _module(library: str) -> Any:
     return importlib.import_module(f"harness.series.operators.ranks.{library}")
 
 
-def _told(named: Mapping[str, Any]) -> dict[str, Told]:
+def _told(named: Mapping[str, Any]) -> dict[str, ToldArray]:
     return {name: told(array) for name, array in named.items()}
 
 
-def _needled(cell: Mapping[str, Any], context: Context, named: dict[str, Told]) -> dict[str, Told]:
+def _needled(
+    cell: Mapping[str, Any], context: Context, named: dict[str, ToldArray]
+) -> dict[str, ToldArray]:
     """Put a wrong element into the result of rank 0, where the cell is a needle."""
     if cell.get("needle") and context.rank == 0:
         results = [one for name, one in named.items() if name.startswith("result")]

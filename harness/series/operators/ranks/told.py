@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 Scalar = float | int | str
 
 
-class Told(TypedDict):
+class ToldArray(TypedDict):
     """An array in full.
 
     Attributes:
@@ -25,7 +25,7 @@ class Told(TypedDict):
     values: list[Scalar]
 
 
-def told(array: Any) -> Told:
+def told(array: Any) -> ToldArray:
     """Return an array of torch, MLX or numpy in full."""
     library = type(array).__module__.partition(".")[0]
     name = str(array.dtype).rpartition(".")[2]
@@ -39,7 +39,7 @@ def told(array: Any) -> Told:
         name = array.dtype.name
         plain = array.view("uint8") if name == "bool" else array
         plain = plain.astype("float64") if name == "bfloat16" else plain
-    return Told(dtype=name, shape=list(array.shape), values=_flat(plain.tolist()))
+    return ToldArray(dtype=name, shape=list(array.shape), values=_flat(plain.tolist()))
 
 
 def _plain_of_torch(array: Any) -> Any:
