@@ -74,6 +74,17 @@ def test_the_whole_names_nothing_that_a_rank_does_not_have(operator: str, size: 
         assert all(torch.equal(named["result-0"], right[0]["result-0"]) for named in right)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex64"])
+def test_an_average_may_be_rounded_otherwise_and_a_sum_may_not(dtype: str) -> None:
+    """A third of a complex number is rounded in two ways; no sum of whole numbers is."""
+    axes = {"shape": "3x4", "dtype": dtype, "values": "plain", "op": "avg"}
+    (one, *_) = collectives.whole("all_reduce", axes, 3)
+    tolerance = collectives.tolerances(axes, one)["result-0"]
+    largest = float(one["result-0"].abs().max())
+    assert 0 < tolerance < 0.05 * largest
+    assert collectives.tolerances({**axes, "op": "sum"}, one) == {}
+
+
 @given(st.permutations(range(15)), st.sampled_from(["x.sum()", "x.mean()", "x.norm()"]))
 def test_another_order_of_sums_is_within_the_tolerance_and_a_lost_element_is_not(
     order: list[int], expression: str

@@ -200,6 +200,18 @@ def whole(operator: str, axes: Axes, size: int) -> list[Named]:
     return named
 
 
+def tolerances(axes: Axes, named: Named) -> dict[str, float]:
+    """Return how far each result may be off: an average is rounded, and nothing else is."""
+    dtype = getattr(torch, axes["dtype"])
+    if axes.get("op") != "avg" or not (dtype.is_floating_point or dtype.is_complex):
+        return {}
+    return {
+        name: 4 * torch.finfo(dtype).eps * float(value.abs().float().nan_to_num(posinf=0.0).max())
+        for name, value in named.items()
+        if value.numel()
+    }
+
+
 def _right(operator: str, group: CollectiveRank) -> list[torch.Tensor]:
     """Return the results of one rank."""
     size = group.size

@@ -265,7 +265,12 @@ def _right(
         return [named], tolerances
     if library == "files":
         return [module.whole(cell["operator"], cell["axes"])], {}
-    return module.whole(cell["operator"], cell["axes"], ranks), {}
+    right = module.whole(cell["operator"], cell["axes"], ranks)
+    if library == "mlx":
+        return right, {}
+    # A rank that is no root may have nothing, so one that has the most says how far all may be off.
+    most = max(right, key=len)
+    return right, module.tolerances(cell["axes"], most)
 
 
 def _tell_versions(context: Context) -> None:
