@@ -20,7 +20,7 @@ WORDS: Final[tuple[Word, ...]] = get_args(Word)
 COUNTS: Final = frozenset({"DEFECT", "CRASH", "HANG"})
 """Words that accuse somebody."""
 MOST_ENDS: Final = 4
-"""Worlds of one ask that an operator may end: a hang costs a third of a minute."""
+"""Worlds of one sweep that an operator may end: a hang costs a third of a minute."""
 EXTREMES: Final = ("max", "min")
 ZEROS: Final = frozenset({"0", "0.0", "-0.0"})
 
@@ -103,8 +103,10 @@ class WorldReading:
         return after if self.stopped else min(count, after + 1)
 
 
-def not_asked(cells: Sequence[OperatorCell], found: Sequence[Outcome]) -> list[Outcome]:
-    """Return what to say of the next cells, while their operator ended too many worlds."""
+def not_asked(
+    cells: Sequence[OperatorCell], found: Sequence[Outcome], *, most: int
+) -> list[Outcome]:
+    """Return what to say of the next cells, while their operator ended `most` worlds."""
     ends = Counter(
         cell.operator
         for cell, came in zip(cells, found, strict=False)
@@ -112,9 +114,9 @@ def not_asked(cells: Sequence[OperatorCell], found: Sequence[Outcome]) -> list[O
     )
     skipped: list[Outcome] = []
     for cell in cells[len(found) :]:
-        if ends[cell.operator] < MOST_ENDS:
+        if ends[cell.operator] < most:
             break
-        skipped.append(Outcome(word="NOT ASKED", fact=f"{cell.operator} ended {MOST_ENDS} worlds"))
+        skipped.append(Outcome(word="NOT ASKED", fact=f"{cell.operator} ended {most} worlds"))
     return skipped
 
 

@@ -20,6 +20,7 @@ from harness.series.operators.cells import Library, Operator, OperatorCell
 from harness.series.operators.inquiry import Ask, FailureCause, Findings, Inquiry, Purpose, inquire
 from harness.series.operators.judge import (
     COUNTS,
+    MOST_ENDS,
     Outcome,
     Word,
     WorldReading,
@@ -184,8 +185,10 @@ def judged(evidence: AskEvidence, cells: Sequence[OperatorCell], *, size: int) -
     """Judge the cells of an ask. Raises RecordError where its worlds do not follow each other."""
     whole = WorldReading(_events(evidence.whole), size=1)
     found: list[Outcome] = []
+    # Beside a failing cell few are asked, and a right one among them is the control.
+    most = MOST_ENDS if evidence.purpose == "sweep" else len(cells)
     for world in evidence.worlds:
-        found += not_asked(cells, found)
+        found += not_asked(cells, found, most=most)
         begin = len(found)
         if world.begin != begin:
             raise RecordError(f"a world began with cell {world.begin}, and not {begin}")
@@ -194,7 +197,7 @@ def judged(evidence: AskEvidence, cells: Sequence[OperatorCell], *, size: int) -
             outcome(cells[index], index, whole=whole, world=reading)
             for index in range(begin, reading.reached(begin, len(cells)))
         ]
-    found += not_asked(cells, found)
+    found += not_asked(cells, found, most=most)
     return found
 
 
