@@ -108,9 +108,7 @@ def inquire(operators: Sequence[Operator], cells: Sequence[OperatorCell]) -> Inq
         ours = [cell for cell in cells if cell.operator == operator.name]
         failing = [cell for cell in ours if swept[cell.key].word in FOLLOWED]
         if failing:
-            followers.append(
-                follow(operator, failing, {cell.key: swept[cell.key] for cell in ours})
-            )
+            followers.append(follow(operator, failing, _learned(ours, swept)))
     asked = len(found)
     causes: list[FailureCause] = []
     waiting = [
@@ -210,6 +208,12 @@ def _learn(
     if unknown:
         answers = yield unknown
         known.update(zip([cell.key for cell in unknown], answers, strict=True))
+
+
+def _learned(cells: Iterable[OperatorCell], swept: Known) -> Known:
+    """Return what came of these cells, but for those that were not asked."""
+    known = {cell.key: swept[cell.key] for cell in cells}
+    return {key: came for key, came in known.items() if came.word != "NOT ASKED"}
 
 
 def _is_alike(one: Outcome, other: Outcome) -> bool:

@@ -126,6 +126,24 @@ def test_a_comparison_that_sees_no_needle_shows_nothing() -> None:
     assert not any(cause.is_shown for cause in findings.causes)
 
 
+def test_a_cell_that_the_sweep_did_not_ask_may_be_a_control() -> None:
+    """An operator that ends worlds is left, and what is right beside it is asked for later."""
+    operator = an_operator()
+    cells = operator.sample(40, seed="1")
+    fault = shows({"op": ["sum"]})
+    ask = next(inquiry := inquire([operator], cells))
+    failing = next(cell for cell in cells if fault(cell))
+    came = [WRONG if cell is failing else Outcome(word="NOT ASKED") for cell in ask.cells]
+    while True:
+        try:
+            ask = inquiry.send(came)
+        except StopIteration as done:
+            (cause,) = done.value.causes
+            assert cause.is_shown
+            return
+        came = answer(ask, fault)
+
+
 def test_a_failure_that_does_not_come_again_is_not_counted() -> None:
     """0 of 3 in fresh worlds: seen, but not shown."""
     operator = an_operator()
