@@ -32,7 +32,8 @@ class Outcome(Model):
         word: RIGHT where every rank has what the whole says, bit for bit or within the tolerance;
             DEFECT where a rank has something else and said nothing; CRASH and HANG where a rank
             ended or stood still; DIFFERS where the difference is one that nobody promises against;
-            REFUSES where a rank raised; NO ORACLE where one process cannot do it either; NOT ASKED
+            REFUSES where a rank raised; NO ORACLE where one process cannot do it either, or a rank
+            was too slow; NOT ASKED
             where too many cells of the operator had ended their world before.
         kind: of a difference: values, shape, dtype, memory outside of the result, the input.
         ranks: that have it.
@@ -76,6 +77,7 @@ class WorldReading:
         self.done: list[dict[int, Said]] = [{} for _ in range(size)]
         self.hung: list[dict[int, str]] = [{} for _ in range(size)]
         self.crashed: dict[int, str] = {}
+        self.killed: dict[int, str] = {}
         self.stopped: dict[int, Said] = {}
         for event in events:
             if event.rank is None:
@@ -83,8 +85,9 @@ class WorldReading:
             values: Said = event.values
             if event.by != "rank":
                 # How a rank ended is said by the process that forked it.
-                if event.name == "rank.exited" and values.get("signal") in CRASHES:
-                    self.crashed[event.rank] = str(values["signal"])
+                if event.name == "rank.exited" and values.get("signal"):
+                    ended = self.crashed if values["signal"] in CRASHES else self.killed
+                    ended[event.rank] = str(values["signal"])
             elif event.name in (DONE, WHOLE):
                 self.done[event.rank][values["index"]] = values
             elif event.name == HANG:
@@ -136,9 +139,11 @@ def outcome(cell: OperatorCell, index: int, *, whole: WorldReading, world: World
     if raised:
         return _refused(raised, [world.stopped.get(rank, {}) for rank in raised], index)
     hung = {rank: world.hung[rank][index] for rank in silent if index in world.hung[rank]}
-    if hung:
+    if hung and len(hung) == len(silent):
         rank, at = min(hung.items())
         return Outcome(word="HANG", kind="hang", ranks=sorted(hung), fact=f"rank {rank} at {at}")
+    if hung or any(rank in world.killed for rank in silent):
+        return Outcome(word="NO ORACLE", fact="a rank was still computing when it was ended")
     if silent:
         fact = f"rank {silent[0]} ended without an answer"
         return Outcome(word="CRASH", kind="crash", ranks=silent, fact=fact)

@@ -109,9 +109,13 @@ def test_a_rank_that_stands_still_is_a_hang_and_one_that_a_signal_ends_a_crash()
     assert judge(SAME[0], segfault).ranks == [1]
     # What a rank says of its own end is not asked.
     assert judge(SAME[0], segfault._replace(by="rank")).fact == "rank 1 ended without an answer"
-    # A rank that the harness ended has not crashed: the one that waits for it hangs.
+    # A rank that the harness ended has not crashed. If it stood still it hangs; if it was still
+    # computing, nobody knows.
     killed = event("rank.exited", rank=1, code=None, signal="SIGKILL")
-    assert judge(SAME[0], killed, event(HANG, rank=1, index=0, at="a.py:1 x")).word == "HANG"
+    still = event(HANG, rank=1, index=0, at="a.py:1 x")
+    assert judge(SAME[0], killed, still).word == "HANG"
+    assert judge(SAME[0], killed).word == "NO ORACLE"
+    assert judge(event(HANG, rank=0, index=0, at="a.py:1 x"), killed).word == "NO ORACLE"
 
 
 def test_without_the_whole_there_is_no_verdict() -> None:

@@ -91,7 +91,7 @@ def _receive(connection: socket.socket, count: int) -> bytes:
 
 
 class Watchdog:
-    """Ends this process when a cell takes too long, and says where it was."""
+    """Ends this process when a cell stands still for too long, and says where it was."""
 
     def __init__(self, context: Context, *, within: float) -> None:
         self._context = context
@@ -105,19 +105,30 @@ class Watchdog:
     def over(self, index: int) -> Iterator[None]:
         """Watch a cell."""
         self._begun = (index, time.monotonic())
-        yield
-        self._begun = None
+        try:
+            yield
+        finally:
+            self._begun = None
 
     def _watch(self) -> None:
+        still = 0.0
+        before = time.process_time()
         while True:
-            time.sleep(self._within / 10)
+            tick = self._within / 10
+            time.sleep(tick)
             begun = self._begun
-            if begun is not None and time.monotonic() - begun[1] > self._within:
+            used = time.process_time() - before
+            before += used
+            # What computes is slow, and does not hang.
+            still = still + tick if used < tick / 20 else 0.0
+            if begun is not None and min(still, time.monotonic() - begun[1]) >= self._within:
                 # As faulthandler does.
                 frame = sys._current_frames().get(self._main)  # noqa: SLF001
                 where = traceback.extract_stack(frame)[-1]
                 at = f"{Path(where.filename).name}:{where.lineno} {where.line}"
                 self._context.emit(HANG, index=begun[0], at=at)
+                # The others hang too, and say so, before this end closes their connections.
+                time.sleep(2 * tick)
                 os._exit(HUNG)
 
 
@@ -128,22 +139,23 @@ def walk(context: Context, *, within: float, begin: int) -> None:
     line = Line(context)
     watchdog = Watchdog(context, within=within)
     for index, cell in enumerate(cells[begin:], begin):
-        with watchdog.over(index):
-            said: dict[str, Any] = {}
-            try:
+        said: dict[str, Any] = {}
+        try:
+            with watchdog.over(index):
                 said["got"] = _needled(cell, context, _told(_called(cell, context)))
-            except Exception as error:  # noqa: BLE001 - a library may refuse in any way
-                said["raised"] = _in_words(error)
-            context.emit(DONE, index=index, **said)
-            # A rank that raised does not wait long: the others may be inside the call until its
-            # end closes their connections.
-            gives_up = partial(_end, context, index) if "raised" in said else None
-            words = line.meet(b"x" if "raised" in said else b"v", gives_up=gives_up)
+        except Exception as error:  # noqa: BLE001 - a library may refuse in any way
+            said["raised"] = _in_words(error)
+        context.emit(DONE, index=index, **said)
+        # A rank that raised does not wait long: the others may be inside the call until its end
+        # closes their connections.
+        gives_up = partial(_end, context, index) if "raised" in said else None
+        words = line.meet(b"x" if "raised" in said else b"v", gives_up=gives_up)
+        with watchdog.over(index):
             stopped = _out_of_step(cell, words, context) if b"x" in words else {}
-            # All stop where one has to: the next call needs every rank.
-            if line.meet(b"s" if stopped else b"g") != {b"g"}:
-                context.emit(STOPPED, index=index, **stopped)
-                return
+        # All stop where one has to: the next call needs every rank.
+        if line.meet(b"s" if stopped else b"g") != {b"g"}:
+            context.emit(STOPPED, index=index, **stopped)
+            return
 
 
 def _end(context: Context, index: int) -> None:
