@@ -71,6 +71,7 @@ def report_of(given: Path) -> Iterator[Path]:
 
 MATRIX = "evidence/matrix.json"
 SEARCH = "evidence/search.json"
+OPERATORS = "evidence/operators.json"
 CONFORMANCE = "evidence/conformance.json"
 MARKS = {"passed": "ok", "absent": "none", "refused": "REFUSED", "not reached": "-"}
 
@@ -174,7 +175,7 @@ def _verified(options: argparse.Namespace, report: Path) -> int:
 
 def replay_of(report: Path) -> Replay:
     """How what lies beside a report is judged again: as a run, as a matrix or a search, which are
-    made of runs, or as a conformance.
+    made of runs, as a sweep of operators, or as a conformance.
     """
     if (report.parent / MATRIX).is_file():
         from harness.series.matrix import MatrixSeries
@@ -186,6 +187,11 @@ def replay_of(report: Path) -> Replay:
         from harness.series.search import Search
 
         return SeriesReplay(Search())
+    if (report.parent / OPERATORS).is_file():
+        from harness.series.operators.sweep import OperatorsSeries
+        from harness.series.replay import SeriesReplay
+
+        return SeriesReplay(OperatorsSeries())
     if (report.parent / CONFORMANCE).is_file():
         from harness.conformance.judged import Conformance
         from harness.series.replay import SeriesReplay

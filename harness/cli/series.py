@@ -1,4 +1,4 @@
-"""`rankproof lab matrix` and `rankproof lab search`: series of signed runs."""
+"""`rankproof lab matrix`, `lab search` and `lab operators`: series that are signed as one."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from harness.cli.arguments import jobs_of, new_runs, positive
 if TYPE_CHECKING:
     from harness.series.matrix.facts import MatrixFacts
     from harness.series.matrix.record import MatrixRecord
+    from harness.series.operators.record import OperatorsFacts, OperatorsRecord
     from harness.series.search.record import SearchFacts, SearchRecord
     from harness.series.series import PlannedPart, Series, SeriesOrigin, SeriesProgress
 
@@ -160,9 +161,102 @@ class SearchCommand:
         return INCONCLUSIVE if lacking else PASS
 
 
-COMMANDS: dict[str, MatrixCommand | SearchCommand] = {
+class OperatorsCommand:
+    """What `rankproof lab operators` takes and prints."""
+
+    choices = ("library", "operators", "ranks", "depth", "within", "seed")
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "--library",
+            action="append",
+            default=[],
+            metavar="NAME",
+            help="only collectives, dtensors, mlx or files (repeatable; default: all)",
+        )
+        parser.add_argument(
+            "--operators",
+            action="append",
+            default=[],
+            metavar="TEXT",
+            help="only operators whose name contains this text (repeatable)",
+        )
+        parser.add_argument(
+            "--ranks",
+            action="append",
+            default=[],
+            type=positive,
+            metavar="N",
+            help="only worlds of this size (repeatable; default: 1 to 4, as the library needs)",
+        )
+        parser.add_argument(
+            "--depth",
+            type=positive,
+            metavar="N",
+            help="cells of each operator, beyond one for each value of each axis",
+        )
+        parser.add_argument(
+            "--within", type=positive, metavar="SECONDS", help="begin no part after this time"
+        )
+        parser.add_argument(
+            "--seed", metavar="TEXT", help="of the cells that are drawn (default: 1)"
+        )
+
+    def series(self) -> Series[Any, Any]:
+        from harness.series.operators.sweep import OperatorsSeries
+
+        return OperatorsSeries()
+
+    def facts_of(self, options: argparse.Namespace) -> Callable[[SeriesOrigin], OperatorsFacts]:
+        """Return what is asked for. Raises harness.series.series.Nothing."""
+        from harness.series.operators.sweep import facts_of
+
+        return facts_of(
+            libraries=options.library,
+            names=options.operators,
+            ranks=options.ranks,
+            depth=options.depth,
+            within=options.within,
+            seed=options.seed or "1",
+        )
+
+    def plan(self, facts: OperatorsFacts, there: str) -> Iterator[str]:
+        """Yield what is going to be made, in lines; `there` says how much of it is there already,
+        and where.
+        """
+        yield f"{len(facts.parts)} parts{there}"
+        for library in dict.fromkeys(part.library for part in facts.parts):
+            names = {
+                one.name
+                for part in facts.parts
+                for one in part.operators
+                if part.library == library
+            }
+            yield f"  {library}: {len(names)} operators"
+
+    def outcome(self, record: OperatorsRecord) -> Iterator[str]:
+        """Yield what came out, in lines."""
+        from harness.series.operators.report import answer
+
+        for group in record.accused:
+            cause = group.smallest
+            yield f"  {group.library}: {group.word} ({group.kind}): {', '.join(group.operators)}"
+            yield f"      {cause.cell.key}: {cause.outcome.fact}"
+        yield answer(record)
+
+    def code(self, record: OperatorsRecord) -> int:
+        """1 where a result is wrong, 2 where a part was not asked or a needle not seen."""
+        if record.accused:
+            return FAIL
+        needles, seen = record.needles
+        is_whole = all(part.findings is not None for part in record.parts) and needles == seen
+        return PASS if is_whole else INCONCLUSIVE
+
+
+COMMANDS: dict[str, MatrixCommand | SearchCommand | OperatorsCommand] = {
     "matrix": MatrixCommand(),
     "search": SearchCommand(),
+    "operators": OperatorsCommand(),
 }
 
 

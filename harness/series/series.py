@@ -176,6 +176,23 @@ class Series(Generic[F, R]):
         """Return the folder of the scenario that is run for a part."""
         raise NotImplementedError
 
+    @contextmanager
+    def making(self) -> Iterator[None]:
+        """Hold what all parts are made with."""
+        yield
+
+    def make(
+        self,
+        part: PlannedPart,
+        _facts: F,
+        folder: ResultsFolder,
+        *,
+        signer: Signer | None,
+        jobs: int,
+    ) -> float:
+        """Make one part, and take it in at once, or not at all; returns how long it took."""
+        return _make(self, part, folder, signer=signer, jobs=jobs)
+
     def assemble(self, read: Read, names: Collection[str]) -> R:
         """Count its parts. Raises RecordError."""
         raise NotImplementedError
@@ -360,7 +377,7 @@ def _go_on(
     # Beside the folder, whose name changes at the end. Nobody waits: two processes never make one
     # series, and the second is refused at once.
     lock = FileLock(folder.path.with_name(f".{facts.id}.lock"), timeout=0)
-    again = f"go on with: rankproof {series.name} --resume {folder.path}"
+    again = f"go on with: rankproof lab {series.name} --resume {folder.path}"
     try:
         with lock, _explained(again):
             making = folder.path / MAKING
@@ -372,12 +389,13 @@ def _go_on(
             # What a kill left of pictures goes with whatever else lies there.
             folder.take_in({series.path, *names})
             account.planned(facts, there=len(names & folder.digests.keys()), folder=folder.path)
-            for number, part in enumerate(parts, 1):
-                if part.path in folder.digests:
-                    continue
-                account.began(part, number)
-                seconds = _make(series, part, folder, signer=signer, jobs=jobs)
-                account.kept(part, number, seconds)
+            with series.making():
+                for number, part in enumerate(parts, 1):
+                    if part.path in folder.digests:
+                        continue
+                    account.began(part, number)
+                    seconds = series.make(part, facts, folder, signer=signer, jobs=jobs)
+                    account.kept(part, number, seconds)
             shutil.rmtree(making, ignore_errors=True)
             record = series.assemble(folder.read, folder.digests.keys())
             if series.figure:

@@ -339,7 +339,7 @@ def test_an_override_that_is_no_text_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["matrix", "search"])
+@pytest.mark.parametrize("command", ["matrix", "search", "operators"])
 def test_no_key_is_made_for_what_cannot_be_gone_on_with(
     tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -189,6 +189,16 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
         ),
         NotRun("takes a quarter of an hour; tests/series/search makes and verifies a small one"),
     ),
+    "docs/operators.md": dict.fromkeys(
+        (
+            "rankproof lab operators",
+            "rankproof lab operators --library collectives --ranks 2",
+            "rankproof lab operators --operators safetensors --depth 200",
+            "rankproof lab operators --within 600",
+            "rankproof lab operators --resume results/operators/20261127T174145Z-5e479246.unfinished",
+        ),
+        NotRun("takes most of an hour; tests/series/operators makes and verifies small ones"),
+    ),
     "docs/nix.md": {
         **dict.fromkeys(
             (
