@@ -11,10 +11,11 @@ except (ImportError, AttributeError) as missing:
     print(f"CANNOT TELL: {missing}")
     sys.exit(2)
 
-SHAPE = dict(model_type="minimax", hidden_size=32, intermediate_size=32, num_attention_heads=4)
-SHAPE |= dict(num_key_value_heads=4, max_position_embeddings=64, num_experts_per_tok=1, head_dim=8)
-SHAPE |= dict(num_local_experts=2, shared_intermediate_size=0, num_hidden_layers=1, vocab_size=64)
-SHAPE |= dict(rms_norm_eps=1e-6, rope_theta=1e4, rotary_dim=4, use_qk_norm=True)
+SHAPE = {"model_type": "minimax", "hidden_size": 32, "intermediate_size": 32, "head_dim": 8}
+SHAPE |= {"num_key_value_heads": 4, "max_position_embeddings": 64, "num_experts_per_tok": 1}
+SHAPE |= {"num_local_experts": 2, "shared_intermediate_size": 0, "num_hidden_layers": 1}
+SHAPE |= {"num_attention_heads": 4, "vocab_size": 64, "rms_norm_eps": 1e-6, "rope_theta": 1e4}
+SHAPE |= {"rotary_dim": 4, "use_qk_norm": True}
 
 if "rank" in sys.argv:  # in each of two processes
     group = mx.distributed.init(strict=True, backend="ring")

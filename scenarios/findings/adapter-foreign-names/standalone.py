@@ -12,7 +12,7 @@ except (ImportError, AttributeError) as missing:
     print(f"CANNOT TELL: {missing}")
     sys.exit(2)
 
-shape = dict(model_type="llama", hidden_size=16, num_hidden_layers=1, intermediate_size=16)
+shape = {"model_type": "llama", "hidden_size": 16, "num_hidden_layers": 1, "intermediate_size": 16}
 model = Model(ModelArgs(**shape, num_attention_heads=2, rms_norm_eps=1e-5, vocab_size=32))
 before = model(mx.array([[1, 2, 3]]))
 with tempfile.TemporaryDirectory() as folder:

@@ -12,8 +12,19 @@ except (ImportError, AttributeError) as missing:
 
 mx.set_default_device(mx.cpu)
 mx.random.seed(0)
-shape = dict(model_type="gemma2", vocab_size=64, hidden_size=32, intermediate_size=48, head_dim=8)
-shape |= dict(num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, rms_norm_eps=1e-5)
+shape = {
+    "model_type": "gemma2",
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "head_dim": 8,
+}
+shape |= {
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "rms_norm_eps": 1e-5,
+}
 model = Model(ModelArgs(**shape, query_pre_attn_scalar=8))
 model.update(tree_map(lambda v: 0.3 * mx.random.normal(v.shape), model.parameters()))
 prompts = [[3, 1, 4, 1, 5], list(range(20, 29))]  # as many prompts as key heads

@@ -9,8 +9,14 @@ except ImportError as missing:
     sys.exit(2)
 
 torch.manual_seed(0)
-shape = dict(vocab_size=64, hidden_size=32, num_layers=2, num_heads=4, intermediate_size=48)
-shape |= dict(max_position_embeddings=64, window_size=4)
+shape = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "num_layers": 2,
+    "num_heads": 4,
+    "intermediate_size": 48,
+}
+shape |= {"max_position_embeddings": 64, "window_size": 4}
 config = GPTNeoConfig(**shape, attention_types=[[["global", "local"], 1]])
 model = GPTNeoForCausalLM(config).eval()
 for weight in model.parameters():

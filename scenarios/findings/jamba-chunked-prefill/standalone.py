@@ -9,9 +9,18 @@ except ImportError as missing:
     sys.exit(2)
 
 torch.manual_seed(0)
-shape = dict(vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=4)
-shape |= dict(intermediate_size=48, num_key_value_heads=2, num_experts=2, num_experts_per_tok=1)
-shape |= dict(attn_layer_period=2, attn_layer_offset=1, mamba_d_state=4, use_mamba_kernels=False)
+shape = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+shape |= {
+    "intermediate_size": 48,
+    "num_key_value_heads": 2,
+    "num_experts": 2,
+    "num_experts_per_tok": 1,
+}
+shape |= {
+    "attn_layer_period": 2,
+    "attn_layer_offset": 1,
+    "mamba_d_state": 4,
+}
 config = JambaConfig(**shape)
 model = JambaForCausalLM(config).eval()
 for weight in model.parameters():

@@ -15,7 +15,6 @@ CONFIG = JambaConfig(
     attn_layer_period=2,
     attn_layer_offset=1,
     mamba_d_state=4,
-    use_mamba_kernels=False,
 )
 PROMPT = list(range(2, 15))
 TOKENS = 8

@@ -12,9 +12,9 @@ except (ImportError, AttributeError) as missing:
 
 mx.set_default_device(mx.cpu)
 mx.random.seed(0)
-shape = dict(model_type="mamba", vocab_size=64, hidden_size=32, intermediate_size=48, state_size=4)
-shape |= dict(num_hidden_layers=2, conv_kernel=4, use_bias=False, use_conv_bias=True)
-model = Model(ModelArgs(**shape, time_step_rank=2))
+shape = {"model_type": "mamba", "vocab_size": 64, "hidden_size": 32, "intermediate_size": 48}
+shape |= {"state_size": 4, "num_hidden_layers": 2, "conv_kernel": 4, "time_step_rank": 2}
+model = Model(ModelArgs(**shape, use_bias=False, use_conv_bias=True))
 drawn = tree_map(lambda v: 0.3 * mx.random.normal(v.shape) if v.ndim > 1 else v, model.parameters())
 model.update(drawn)
 short, long = [3, 1, 4, 1, 5], list(range(20, 41))

@@ -10,9 +10,7 @@ except (ImportError, AttributeError) as missing:
     sys.exit(2)
 
 pieces = ["<unk>", "▁a", "▁b", ",", "\n"]
-made = Tokenizer(
-    models.BPE(vocab={p: n for n, p in enumerate(pieces)}, merges=[], unk_token="<unk>")
-)
+made = Tokenizer(models.BPE(vocab={p: n for n, p in enumerate(pieces)}, merges=[]))
 made.decoder = decoders.Metaspace()
 tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, clean_up_tokenization_spaces=False)
 ids = [made.token_to_id(piece) for piece in ("▁a", "\n", "▁b")]

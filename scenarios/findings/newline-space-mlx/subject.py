@@ -9,7 +9,7 @@ PIECES = ["<unk>", "▁a", "▁b", ",", "\n"]
 
 def decode(context, *, streamed):
     vocabulary = {piece: number for number, piece in enumerate(PIECES)}
-    made = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token="<unk>"))
+    made = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     made.decoder = decoders.Metaspace()
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, clean_up_tokenization_spaces=False)
     ids = [vocabulary[piece] for piece in ("▁a", "\n", "▁b")]

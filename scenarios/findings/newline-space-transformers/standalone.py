@@ -9,27 +9,20 @@ except (ImportError, AttributeError) as missing:
     print(f"CANNOT TELL: {missing}")
     sys.exit(2)
 
-pieces = {"<unk>": 0, "▁a": 1, "▁b": 2, "\n": 3}  # SentencePiece, with the decoder of Llama 2
-made = Tokenizer(models.BPE(vocab=pieces, merges=[], unk_token="<unk>"))
+vocabulary = {"<unk>": 0, "▁a": 1, "▁b": 2, "\n": 3}  # SentencePiece, with the decoder of Llama 2
+made = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
 steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
 made.decoder = decoders.Sequence([*steps, decoders.Strip(" ", 1, 0)])
 tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, clean_up_tokenization_spaces=False)
-ids = [pieces[piece] for piece in ("▁a", "\n", "▁b")]
-got = ""
+ids = [vocabulary[piece] for piece in ("▁a", "\n", "▁b")]
 
-
-class Kept(TextStreamer):
-    def on_finalized_text(self, text, stream_end=False):
-        global got
-        got += text
-
-
-streamer = Kept(tokenizer)
+streamer, pieces = TextStreamer(tokenizer), []
+streamer.on_finalized_text = lambda text, **_: pieces.append(text)
 for token in ids:
     streamer.put(torch.tensor([token]))
 streamer.end()
 
-want = tokenizer.decode(ids)
+got, want = "".join(pieces), tokenizer.decode(ids)
 if got != want:
     print(f"DEFECT: streamed {got!r}, should be {want!r}")
     sys.exit(1)

@@ -18,7 +18,7 @@ class KeepingStreamer(TextStreamer):
 
 def decode(context, *, streamed):
     vocabulary = {piece: number for number, piece in enumerate(PIECES)}
-    made = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token="<unk>"))
+    made = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
     made.decoder = decoders.Sequence([*steps, decoders.Strip(" ", 1, 0)])  # as Llama 2 has it
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, clean_up_tokenization_spaces=False)

@@ -9,8 +9,8 @@ except ImportError as missing:
     sys.exit(2)
 
 torch.manual_seed(0)
-shape = dict(vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=4)
-shape |= dict(intermediate_size=48, lru_width=32, attention_window_size=32)
+shape = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+shape |= {"intermediate_size": 48, "lru_width": 32, "attention_window_size": 32}
 config = RecurrentGemmaConfig(**shape, block_types=("recurrent", "attention"))
 model = RecurrentGemmaForCausalLM(config).eval()
 for weight in model.parameters():

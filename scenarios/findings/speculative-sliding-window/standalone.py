@@ -11,9 +11,9 @@ except (ImportError, AttributeError) as missing:
     sys.exit(2)
 
 mx.set_default_device(mx.cpu)
-shape = dict(model_type="gemma3_text", vocab_size=64, hidden_size=32, intermediate_size=48)
-shape |= dict(num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, head_dim=8)
-shape |= dict(sliding_window=8, sliding_window_pattern=2)
+shape = {"model_type": "gemma3_text", "vocab_size": 64, "hidden_size": 32, "intermediate_size": 48}
+shape |= {"num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
+shape |= {"sliding_window": 8, "sliding_window_pattern": 2}
 
 
 def make(seed):
