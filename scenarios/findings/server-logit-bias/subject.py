@@ -1,22 +1,36 @@
-"""Client of mlx_lm.server that completes a text before and after a request with a logit bias."""
+"""mlx_lm.server as a child of the rank, which asks it before and after a logit bias.
+
+It is not a service of the scenario: a control whose service ends by itself does not count.
+"""
 
 import http.client
 import json
-import os
-from urllib.parse import urlsplit
+import socket
+import subprocess
+import sys
+import time
 
 
 def complete(context, *, token):
     """Emit the status of each of the three requests."""
-    first, asked, after = (status_of(bias) for bias in ({}, {token: 1.0}, {}))
-    context.emit("answered", first=first, asked=asked, after=after)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "mlx_lm", "server", "--port", str(port)]
+    server = subprocess.Popen([*command, "--model", str(context.inputs["model"])])
+    try:
+        while not status_of(port, {}) and server.poll() is None:
+            time.sleep(0.5)
+        first, asked, after = (status_of(port, bias) for bias in ({}, {token: 1.0}, {}))
+    finally:
+        server.kill()
+        server.wait()
+    context.emit("answered", first=first, asked=asked, after=after, signal=-server.returncode)
 
 
-def status_of(bias):
-    """Status of a completion, or 0 if the connection closed without one."""
-    server = urlsplit(os.environ["RANKPROOF_SERVICE_ENGINE"])
+def status_of(port, bias):
+    """Status of a completion, or 0 if nothing listens or the connection closed without one."""
     body = json.dumps({"prompt": "a", "max_tokens": 2, "logit_bias": bias})
-    connection = http.client.HTTPConnection(server.hostname, server.port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request("POST", "/v1/completions", body)
         return connection.getresponse().status
