@@ -305,6 +305,8 @@ def alone(block: Block) -> Block:
             return Table(
                 tuple(map(_quiet, header)), tuple(tuple(map(_quiet, row)) for row in rows), align
             )
+        case Verbatim(_, "python", _):
+            return block  # a script, which has to run as it is printed
         case Verbatim(text, language, limit):
             # A blank at the end of a line only matters where a diff tells of it.
             lines = (

@@ -47,6 +47,7 @@ checks:
 """
 SCRIPT = """
 import sys
+PATH, END = "/v1/completions", "\\n"
 print("DEFECT: the number is 2")
 sys.exit(1)
 """
@@ -78,7 +79,7 @@ def test_a_finding_is_shown_with_its_script(found: Callable[..., Ran], rankproof
     issue = rankproof("show", "--issue", str(ran.folder))
     assert issue.code == 0
     assert issue.out.startswith(f"## {headline}\n")
-    assert 'print("DEFECT: the number is 2")' in issue.out
+    assert SCRIPT.strip() in issue.out
     assert "exited with code 1, and printed last: `DEFECT: the number is 2`" in issue.out
     assert issue.out.count("\n") <= 60
     verified = rankproof("verify", str(ran.folder / "report.md"), "--signer", signer(ran))

@@ -1,0 +1,43 @@
+# mlx_lm.server runs past a stop string that crosses its tokens
+import http.client
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+try:
+    from mlx_lm.models.llama import Model, ModelArgs
+except ImportError as missing:
+    print(f"CANNOT TELL: {missing}")
+    sys.exit(2)
+
+ARGS = ModelArgs("llama", 8, 1, 8, 2, 1e-5, 3)  # a tiny Llama
+WORDS = {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]}
+TEXTS = {"added_tokens": [], "model": WORDS, "decoder": {"type": "Fuse"}}
+
+
+def answer(**request):
+    try:
+        server = http.client.HTTPConnection("127.0.0.1", 8123, timeout=60)
+        server.request("POST", "/v1/completions", json.dumps({"max_tokens": 6, **request}))
+        return server.getresponse().read().decode()
+    except OSError:
+        return ""
+
+
+with tempfile.TemporaryDirectory() as folder:
+    Model(ARGS).save_weights(f"{folder}/model.safetensors")
+    Path(folder, "config.json").write_text(json.dumps({k: v for k, v in vars(ARGS).items() if v}))
+    Path(folder, "tokenizer_config.json").write_text('{"tokenizer_class": "TokenizersBackend"}')
+    Path(folder, "tokenizer.json").write_text(json.dumps(TEXTS))
+    command = f"-m mlx_lm server --port 8123 --model {folder}".split()
+    running = subprocess.Popen([sys.executable, *command])
+    while not answer(prompt="a") and running.poll() is None:
+        time.sleep(1)
+    found = answer(prompt="ab", stop="ba", logit_bias={"2": 100})  # writes "ab" again and again
+    running.kill()
+choice = json.loads(found)["choices"][0] if "choices" in found else sys.exit(2)
+if (choice["text"], choice["finish_reason"]) != ("a", "stop"):
+    sys.exit(f"DEFECT: got {choice['text']!r}, {choice['finish_reason']}, should be 'a', stop")
