@@ -318,8 +318,12 @@ def _split(response: http.client.HTTPResponse) -> Iterator[bytes]:
     lines: list[bytes] = []
     while line := response.readline(LINE_LIMIT):
         stripped = line.rstrip(b"\r\n")
+        # As a client reads it: other fields and comments say nothing, and the blank is optional.
+        name, _, value = stripped.partition(b":")
+        if stripped and name != b"data":
+            continue
         if stripped:
-            lines.append(stripped)
+            lines.append(b"data: " + value.removeprefix(b" "))
         elif lines:
             yield b"\n".join(lines)
             lines = []

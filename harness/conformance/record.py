@@ -415,7 +415,11 @@ class RowReplay:
 
     def _curls(self, exchanges: Sequence[HTTPExchange]) -> Iterator[str]:
         """Return the last requests before the violation, each once."""
-        asked = {(one.request.path, one.request.body): one.request for one in exchanges}
+        asked: dict[tuple[str, str], HTTPRequest] = {}
+        for one in exchanges:
+            # Where it was asked last: beside the requests that it was compared with.
+            asked.pop((one.request.path, one.request.body), None)
+            asked[one.request.path, one.request.body] = one.request
         for request in list(asked.values())[-CURLS_SHOWN:]:
             yield request.curl("$URL", authorized=self.authorized)
 

@@ -56,5 +56,5 @@ def test_without_a_template_that_renders_no_chats_are_counted(
 def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
     """With what is missing."""
     pytest.importorskip("tokenizers")
-    with pytest.raises(TokenizerProblem, match=r"no tokenizer\.json"):
+    with pytest.raises(TokenizerProblem, match=r"cannot read its tokenizer\.json"):
         TokenCounts(tmp_path)

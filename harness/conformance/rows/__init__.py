@@ -31,7 +31,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ConformanceRow(
             name="stream-is-whole",
             promises="A stream has the text, finish reason and usage of the whole answer.",
-            requests=10,
+            requests=12,
             ask=answering.ask_stream_is_whole,
             defect=defects.DROPPED,
             about="text",

@@ -68,10 +68,11 @@ def ask_stream_schema(setting: Setting) -> Asking[RowFinding]:
 
 
 def ask_stream_is_whole(setting: Setting) -> Asking[RowFinding]:
-    """Answers of four lengths, whole and streamed; the longest twice, to see whether it repeats."""
+    """Answers of five lengths, whole and streamed; the longest twice, to see whether it repeats."""
     first = None
     broad = 0
-    for count in (*CUTS, CUTS[-1]):
+    # A stream of one token is all beginning and end.
+    for count in (1, *CUTS, CUTS[-1]):
         whole = yield from ordinary(completion(setting, f"whole, {count} tokens", max_tokens=count))
         stream = yield from honoured(
             streamed(setting, f"streamed, {count} tokens", max_tokens=count)
@@ -241,4 +242,13 @@ def ask_chat(setting: Setting) -> Asking[RowFinding]:
         raise Judged("CANNOT TELL", "unsteady", UNSTEADY)
     demand_same("text", "text", *found[0])
     demand_same("finish", "finish reason", *finishes)
+    if stream.problems:
+        raise Judged("VIOLATES", "schema", "; ".join(stream.problems))
+    if whole.usage is not None:
+        if stream.usage is None:
+            fact = "a stream contains no usage, although it was requested"
+            raise Judged("VIOLATES", "missing", fact)
+        demand_same("usage", "usage", str(whole.usage), str(stream.usage))
+        if whole.usage.prompt + whole.usage.completion != whole.usage.total:
+            raise Judged("VIOLATES", "sum", f"usage does not add up: {whole.usage}")
     return conforms(f"{plural(len(found[0][0]), 'character')}, streamed as whole")

@@ -10,6 +10,7 @@ from harness.conformance.exchange import COMPLETIONS, FILL, HTTPRequest, pack, p
 from harness.conformance.rows.row import (
     ALONE,
     BUSY,
+    LATER,
     SHOWN,
     Asking,
     Judged,
@@ -89,7 +90,7 @@ def ask_no_cross_talk(setting: Setting) -> Asking[RowFinding]:
 
 
 def _demand_unharmed(setting: Setting, before: Answer, what: str) -> Asking[None]:
-    after = yield from one(completion(setting, f"after: {what}"[:SHOWN]))
+    after = yield from one(completion(setting, f"{LATER}after {what}"[:SHOWN]))
     if not after.is_answer:
         raise Judged(
             "VIOLATES", "dead", f"the plain request was not answered after {what}: {after.error}"

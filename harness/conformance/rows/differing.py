@@ -44,6 +44,10 @@ class Comparison:
         self.differs = before.text != after.text
         self.fact = f"{label}: {shown(before.text)}, then {shown(after.text)}"
         self.far = far(before, after)
+        counts = [one.usage.prompt for one in (before, after) if one.usage is not None]
+        self.counts = ""
+        if len(set(counts)) > 1:
+            self.counts = f"{label}: {counts[0]} prompt tokens, then {counts[1]}"
 
 
 def far(before: Answer, after: Answer) -> str:
@@ -73,6 +77,8 @@ def judge(comparisons: Sequence[Comparison], fact: str) -> RowFinding:
         if comparison.far:
             raise Judged("VIOLATES", "differs", f"{comparison.fact} ({comparison.far})")
     if not differing:
+        if counts := next((one.counts for one in comparisons if one.counts), ""):
+            raise Judged("VIOLATES", "usage", counts)
         return conforms(fact)
     count = f"{len(differing)} of {plural(len(comparisons), 'text')} differ"
     if len(comparisons) >= FEWEST and len(differing) >= MOST * len(comparisons):

@@ -90,6 +90,8 @@ def ask_chat_n(setting: Setting) -> Asking[RowFinding]:
         if sorted(answer.choices) != [0, 1]:
             fact = f"{mode}: {plural(len(answer.choices), 'choice')} although 2 were requested"
             raise Judged("VIOLATES", "count", fact)
+        if answer.problems:
+            raise Judged("VIOLATES", "schema", f"{mode}: {'; '.join(answer.problems)}")
     return conforms("2 choices, whole and streamed")
 
 
