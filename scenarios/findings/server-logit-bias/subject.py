@@ -16,7 +16,8 @@ def complete(context, *, token):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "mlx_lm", "server", "--port", str(port)]
-    server = subprocess.Popen([*command, "--model", str(context.inputs["model"])])
+    command += ["--model", str(context.inputs["model"])]
+    server = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
         while not status_of(port, {}) and server.poll() is None:
             time.sleep(0.5)
