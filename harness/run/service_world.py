@@ -88,7 +88,7 @@ class ServiceWorld:
         self._thread.start()
         within = self._service.ready.within
         while not (self.is_healthy() and self.is_its_own()) or self.exits():
-            self.seconds = round(time.monotonic() - begun, 3)
+            self.seconds = self._since(begun)
             gone = self.exits()
             if gone or not self._thread.is_alive():
                 how = ended(gone[0].values) if gone else "its processes were not started"
@@ -100,7 +100,17 @@ class ServiceWorld:
                     self.why = f"a process of another program answers on its port {self._port}"
                 return
             time.sleep(POLL)
-        self.seconds = round(time.monotonic() - begun, 3)
+        self.seconds = self._since(begun)
+
+    def _since(self, begun: float) -> float:
+        """Return the seconds since its world began, or since it was to begin.
+
+        On a busy machine the thread of the world begins later, and its events would contradict us.
+        """
+        events = list(self.world.events)
+        if events:
+            begun = min(event.ns for event in events) / 1e9
+        return round(time.monotonic() - begun, 3)
 
     def _last_words(self) -> str:
         """Return what a service that ended printed last, or why it could not be started."""
