@@ -32,7 +32,7 @@ from harness.world.control.pool import ServerPool, is_linux
 from harness.world.control.server_handle import Cancelled
 from harness.world.control.world import World
 
-ENTRY: Final = "from harness.series.operators.ranks.entry import walk, whole\n"
+ENTRY: Final = "from harness.series.operators.ranks_inside.entry import walk, whole\n"
 STANDS_STILL: Final = 20.0
 """Seconds after which a cell hangs; a machine under load must not seem to."""
 TIMEOUT: Final = 3600.0
@@ -42,7 +42,7 @@ EACH: Final = 2.0
 MODULES: Final = (
     *("numpy", "torch", "torch.distributed", "torch.distributed.tensor", "torch._dynamo"),
     *("torch.distributed.checkpoint", "mlx.core", "safetensors.torch", "safetensors.numpy"),
-    "harness.series.operators.ranks.entry",
+    "harness.series.operators.ranks_inside.entry",
 )
 LEFT_OUT: Final = frozenset({"subject.loaded", "world.begin"})
 """Events that say nothing of a cell."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from harness.series.operators.catalogue import OF_MESHES, RANKS, operators
 from harness.series.operators.cells import Library, Operator, is_possible
-from harness.series.operators.ranks.files import ROUND_TRIPS
+from harness.series.operators.ranks_inside.files import ROUND_TRIPS
 
 LIBRARIES: tuple[Library, ...] = get_args(Library)
 

@@ -22,7 +22,7 @@ from harness.series.operators.judge import (
     not_asked,
     outcome,
 )
-from harness.series.operators.ranks.entry import wrong
+from harness.series.operators.ranks_inside.entry import wrong
 
 Values = list[float | int | str]
 NAN = "nan"

@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.series.operators.catalogue import EXPANDED
-from harness.series.operators.ranks.told import told
+from harness.series.operators.ranks_inside.told import told
 
 if TYPE_CHECKING:
     import torch
 else:
     torch = pytest.importorskip("torch")
 
-from harness.series.operators.ranks import collectives, dtensors
-from harness.series.operators.ranks.laid import BETWEEN, laid
+from harness.series.operators.ranks_inside import collectives, dtensors
+from harness.series.operators.ranks_inside.laid import BETWEEN, laid
 
 DTENSOR = {
     "shape": "5x3",

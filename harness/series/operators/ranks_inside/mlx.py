@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import reduce
 from typing import Any
 
-from harness.series.operators.ranks.told import integers, many, shape_of
+from harness.series.operators.ranks_inside.told import integers, many, shape_of
 
 Axes = Mapping[str, str]
 Named = dict[str, Any]

@@ -17,7 +17,7 @@ import torch.distributed.tensor
 import torch.nn.functional as functional  # noqa: PLR0402 - mypy knows it by this name alone
 from torch.utils import _pytree
 
-from harness.series.operators.ranks.told import integers, many, shape_of
+from harness.series.operators.ranks_inside.told import integers, many, shape_of
 
 tensors: Any = torch.distributed.tensor
 mesh_of: Any = torch.distributed.device_mesh.init_device_mesh

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.series.operators.ranks.told import integers, many, shape_of
+from harness.series.operators.ranks_inside.told import integers, many, shape_of
 
 Axes = Mapping[str, str]
 NAME = "x"
@@ -27,13 +27,13 @@ def made(operator: str, axes: Axes) -> Any:
     if source == "torch":
         import torch
 
-        from harness.series.operators.ranks.laid import laid
+        from harness.series.operators.ranks_inside.laid import laid
 
         real = torch.tensor(values, dtype=torch.complex128 if "complex" in dtype else None)
         return laid(real.reshape(shape).to(getattr(torch, dtype)), axes["layout"]).view
     import mlx.core as mx
 
-    from harness.series.operators.ranks.mlx import laid as laid_by_mlx
+    from harness.series.operators.ranks_inside.mlx import laid as laid_by_mlx
 
     array = mx.array(values).reshape(shape).astype(getattr(mx, NAMES_OF_MLX.get(dtype, dtype)))
     array = laid_by_mlx(array, axes["layout"])

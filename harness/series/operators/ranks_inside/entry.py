@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.rank.context import Context
-from harness.series.operators.ranks.told import Scalar, ToldArray, told
+from harness.series.operators.ranks_inside.told import Scalar, ToldArray, told
 
 DONE = "cell.done"
 WHOLE = "cell.whole"
@@ -222,7 +222,7 @@ def _called(cell: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
 
 def _module(library: str) -> Any:
     """Return the file that makes the calls of a library, which alone imports it."""
-    return importlib.import_module(f"harness.series.operators.ranks.{library}")
+    return importlib.import_module(f"harness.series.operators.ranks_inside.{library}")
 
 
 def _told(named: Mapping[str, Any]) -> dict[str, ToldArray]:

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 import torch.distributed
 
-from harness.series.operators.ranks.laid import Laid, laid
-from harness.series.operators.ranks.told import integers, many, shape_of
+from harness.series.operators.ranks_inside.laid import Laid, laid
+from harness.series.operators.ranks_inside.told import integers, many, shape_of
 
 # Not declared by the module, though documented.
 dist: Any = torch.distributed
