@@ -19,7 +19,7 @@ from harness.forms.text import numbered
 from harness.history import History, ended, machine_of
 from harness.reason import Deviation, DeviationCode
 from harness.scenario import HangsAt, MustFail, SeesDefects
-from harness.scenario.arm import WANTS
+from harness.scenario.arm import WANTS, Expected
 from harness.stats.ends import RankEnd, ends, harness_error, how_it_ended, short, source_of
 from harness.stats.hang import hang_deviation
 
@@ -81,36 +81,65 @@ def deviation(
         )
         lacks = Deviation(*deviation) if deviation else does_not_say_why(must_fail.hang, findings)
         return lacks or _other_cause(must_fail, history, by_rank, wanted=(), before=None)
-    moments = []
+    moments: list[int] = []
     for one in expected:
-        finding = next(found for found in findings if found.check == one.check)
-        if finding.passed:
-            others = [found.check for found in findings if not found.passed]
-            instead = f"; {', '.join(others)} failed instead" if others else ""
-            held = f": {one.held}" if one.held else ""
-            return Deviation(
-                DeviationCode.CHECK_HELD, f"check {one.check} passed on every rank{held}{instead}"
-            )
-        if history.noted("world.deadline"):
-            return Deviation(DeviationCode.DEADLINE, "it reached the deadline")
-        if finding.failed_ranks != one.ranks:
-            text = f"check {one.check} failed on {numbered('rank', finding.failed_ranks)}"
-            held = f" ({one.held})" if one.held else ""
-            return Deviation(
-                DeviationCode.OTHER_RANKS, f"{text} instead of {numbered('rank', one.ranks)}{held}"
-            )
-        for rank in one.ranks:
-            at = _failed_as_stated(must_fail, finding, history, by_rank, rank)
-            if isinstance(at, Deviation):
-                return at
-            if at is not None:
-                moments.append(at)
+        at = _moments(must_fail, one, findings, history, by_rank)
+        if isinstance(at, Deviation):
+            return at
+        moments += at
     if not moments:
         return Deviation(
             DeviationCode.PEER_GONE_ONLY,
             f"{numbered('rank', wanted)} only noticed that a peer was gone",
         )
     return _other_cause(must_fail, history, by_rank, wanted=wanted, before=min(moments))
+
+
+def _moments(
+    must_fail: MustFail,
+    one: Expected,
+    findings: Sequence[Finding],
+    history: History,
+    by_rank: Mapping[int, RankEnd],
+) -> list[int] | Deviation:
+    """When the ranks failed a check as stated, in nanoseconds, or how that went otherwise."""
+    finding = next(found for found in findings if found.check == one.check)
+    if finding.passed:
+        others = [found.check for found in findings if not found.passed]
+        instead = f"; {', '.join(others)} failed instead" if others else ""
+        held = f": {one.held}" if one.held else ""
+        return Deviation(
+            DeviationCode.CHECK_HELD, f"check {one.check} passed on every rank{held}{instead}"
+        )
+    if history.noted("world.deadline"):
+        return Deviation(DeviationCode.DEADLINE, "it reached the deadline")
+    if not finding.ranks:
+        # It is about the world, such as a service of it, and so about every rank.
+        if len(one.ranks) != history.size:
+            text = f"check {one.check} is about the world, so it fails on every rank"
+            instead = f"{text} instead of {numbered('rank', one.ranks)}"
+            return Deviation(DeviationCode.OTHER_RANKS, instead)
+        return [_moment_of(finding, history)]
+    if finding.failed_ranks != one.ranks:
+        text = f"check {one.check} failed on {numbered('rank', finding.failed_ranks)}"
+        held = f" ({one.held})" if one.held else ""
+        return Deviation(
+            DeviationCode.OTHER_RANKS, f"{text} instead of {numbered('rank', one.ranks)}{held}"
+        )
+    moments = []
+    for rank in one.ranks:
+        at = _failed_as_stated(must_fail, finding, history, by_rank, rank)
+        if isinstance(at, Deviation):
+            return at
+        if at is not None:
+            moments.append(at)
+    return moments
+
+
+def _moment_of(finding: Finding, history: History) -> int:
+    """When what a finding about the world points at was noted, in nanoseconds."""
+    noted = [seen.event.ns for seen in history.seen if seen.line == finding.line]
+    return noted[0] if noted else history.seen[-1].event.ns
 
 
 def does_not_say_why(hang: HangsAt, findings: Sequence[Finding]) -> Deviation | None:
@@ -160,7 +189,7 @@ def stated_ends(
             way = (
                 f"{must_fail.check} failed",
                 "because",
-                short(reasons.get(rank, "")),
+                short(reasons.get(rank, finding.reason)),
             )
         elif error is not None:
             source = source_of(error.event.values, must_fail.file)

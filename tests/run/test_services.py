@@ -569,3 +569,16 @@ def test_what_two_files_tell_of_one_service_is_held_together(
     sign_again(ran)
     verified = rankproof("verify", str(ran.folder / "report.md"), "--signer", signer(ran))
     assert verified.code == 3
+
+
+@pytest.mark.whole
+def test_a_control_may_have_to_fail_by_its_server(served: Callable[..., Ran]) -> None:
+    """A check about a service fails on every rank, and so may be what a control must fail."""
+    text = SCENARIO.replace("must_fail: {check: right", "must_fail: {check: engine-serves")
+    text = text.replace("flags: [--wrong]", "flags: [--unable]")
+    ran = served(text)
+    assert ran.code == 0, ran.out + ran.err
+    report = (ran.folder / "report.md").read_text()
+    assert "It failed as stated in 5 of 5 trials: engine-serves failed because" in report
+    wrong = served(text.replace("ranks: every}\nmatrix", "ranks: [0]}\nmatrix"))
+    assert wrong.code == 0, wrong.out + wrong.err
