@@ -580,5 +580,9 @@ def test_a_control_may_have_to_fail_by_its_server(served: Callable[..., Ran]) ->
     assert ran.code == 0, ran.out + ran.err
     report = (ran.folder / "report.md").read_text()
     assert "It failed as stated in 5 of 5 trials: engine-serves failed because" in report
-    wrong = served(text.replace("ranks: every}\nmatrix", "ranks: [0]}\nmatrix"))
-    assert wrong.code == 0, wrong.out + wrong.err
+    of_two = text.replace("ranks: [1]", "ranks: [2]").replace(
+        "engine-serves, ranks: every", "engine-serves, ranks: [0]"
+    )
+    ran = served(of_two)
+    assert ran.code == 2, ran.out + ran.err
+    assert "is about the world, so it fails on every rank instead of rank 0" in ran.out
