@@ -248,7 +248,7 @@ def _line(number: int, text: str) -> AllowedLine:
     try:
         key = base64.b64decode(fields[key_at + 1], validate=True)
     except (binascii.Error, ValueError):
-        _refuse(number, "has a key is not base64")
+        _refuse(number, "has a key that is not base64")
     return AllowedLine(
         number=number,
         text=text,

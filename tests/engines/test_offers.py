@@ -216,8 +216,8 @@ def test_a_ring_of_one_rank_waits_for_itself() -> None:
             "gemma3n_text",
             "has per_layer_model_projection, a matrix outside its layers",
         ),
-        ("hf-pipeline", "mamba", "takes no past_key_values"),
-        ("hf-single", "mamba", "takes no past_key_values"),
+        ("hf-pipeline", "mamba", "does not accept past_key_values"),
+        ("hf-single", "mamba", "does not accept past_key_values"),
         ("hf-single", "opt", ""),
         ("hf-pipeline", "bloom", ""),
         ("hf-pipeline", "gpt2", ""),
@@ -289,7 +289,7 @@ WRAPPED = {"text_config": {"model_type": "llama", "num_attention_heads": 4}}
         (
             "hf-single",
             {"model_type": "llava", **WRAPPED},
-            "no causal language model 'llava', in which a llama lies",
+            "no causal language model 'llava', which wraps a llama",
         ),
         ("hf-single", {"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}}, ""),
         (
@@ -301,7 +301,7 @@ WRAPPED = {"text_config": {"model_type": "llama", "num_attention_heads": 4}}
         (
             "mlx-single",
             {"model_type": "kosmos-2", **WRAPPED},
-            "no causal language model 'kosmos-2', in which a llama",
+            "no causal language model 'kosmos-2', which wraps a llama",
         ),
         (
             "mlx-single",
@@ -316,13 +316,13 @@ WRAPPED = {"text_config": {"model_type": "llama", "num_attention_heads": 4}}
         (
             "hf-single",
             {"model_type": "bert"},
-            "BertLMHeadModel looks at the tokens that follow as well",
+            "BertLMHeadModel also attends to later tokens",
         ),
         ("hf-single", {"model_type": "bert", "is_decoder": True}, ""),
         (
             "hf-single",
             {"model_type": "rembert"},
-            "RemBertForCausalLM looks at the tokens that follow as well",
+            "RemBertForCausalLM also attends to later tokens",
         ),
         ("hf-single", {"model_type": "trocr"}, ""),
     ],
@@ -485,7 +485,7 @@ def test_a_key_that_mlx_lm_cannot_do_without_is_named() -> None:
     config = MODELS["glm4-moe"].config()
     assert refusal("mlx-tensor", config, ranks=2) == ""
     del config["rope_theta"]
-    assert "wants rope_theta in the config.json of glm4_moe" in refusal(
+    assert "needs rope_theta in the config.json of glm4_moe" in refusal(
         "mlx-tensor", config, ranks=2
     )
     assert refusal("hf-tensor", config, ranks=2) == ""

@@ -70,7 +70,7 @@ def test_a_loop_that_tells_layers_their_number_is_refused() -> None:
     whole = Told()
     with pytest.raises(
         ValueError,
-        match=r"Told goes by the numbers of its layers \(state = layer\(state, number\)\)",
+        match=r"Told uses the numbers of its layers \(state = layer\(state, number\)\)",
     ):
         stages.cut_by_number(whole, "layers", whole.config, kept=(2, 4), of=4)
 
@@ -89,7 +89,7 @@ def test_what_reaches_a_stage_beside_the_hidden_state_is_seen(leaks: bool) -> No
         return
     with (
         torch.no_grad(),
-        pytest.raises(origins.StageLeak, match="layer 2 takes more than the hidden state"),
+        pytest.raises(origins.StageLeak, match="layer 2 needs more than the hidden state"),
         origins.StageOrigins(whole.embed, whole.layers, [0, 2]),
     ):
         whole(torch.tensor([1, 2]))
@@ -194,6 +194,7 @@ def test_routers_that_nobody_saw_are_no_routing() -> None:
     config = SimpleNamespace(num_experts=4, num_experts_per_tok=2)
     engine._routers = hf.Routers(config, names, layers=(0, 2))
     with pytest.raises(
-        ValueError, match="experts in 2 layers here, and the routers of 0 were seen: leave routing"
+        ValueError,
+        match="experts in 2 layers, but the routers of 0 were observed; leave out routing",
     ):
         engine.scores()

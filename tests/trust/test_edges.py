@@ -338,7 +338,7 @@ def test_five_files_beside_the_manifest_are_named(run: Run, count: int) -> None:
     assert "'extra-4'" in found.message
 
 
-@pytest.mark.parametrize(("named", "whose"), [(None, "nobody"), ("SHA256:other", "SHA256:other")])
+@pytest.mark.parametrize(("named", "whose"), [(None, "no one"), ("SHA256:other", "SHA256:other")])
 def test_a_record_that_does_not_name_its_signer(run: Run, named: str | None, whose: str) -> None:
     """A record that says nobody signs it, or another key, is not the record of this signature."""
     found = run.verify(signer=lambda _read: named)

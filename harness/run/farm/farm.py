@@ -413,7 +413,8 @@ def _unlike(there: EnvironmentFacts, here: EnvironmentFacts) -> str | None:
         return None
     more = len(differing) - MOST_NAMED
     some = ", ".join(differing[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
-    what = f"{plural(len(differing), 'package')} that differ from those here: {some}"
+    differ = "differs" if len(differing) == 1 else "differ"
+    what = f"{plural(len(differing), 'package')} {differ} from those here: {some}"
     return f"{what}; install from the same lock file there, and start Ray from that environment"
 
 

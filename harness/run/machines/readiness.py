@@ -202,8 +202,9 @@ def problems_of(facts: Mapping[str, Any], *, here: Mapping[str, Any]) -> list[tu
         more = len(differing) - MOST_NAMED
         named = ", ".join(differing[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
         remedy = "install from the same lock file there, and give that interpreter with --python"
+        differ = "differs" if len(differing) == 1 else "differ"
         problems.append(
-            (f"{plural(len(differing), 'package')} that differ from those here: {named}", remedy)
+            (f"{plural(len(differing), 'package')} {differ} from those here: {named}", remedy)
         )
     if facts.get("unwritable"):
         remedy = "make it writable for this user, and free some space there"

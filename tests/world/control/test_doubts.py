@@ -65,8 +65,8 @@ SEEN = {
     "timerfd_in_epoll_in_epoll": "timerfd",
     "file_lock": "waits for a lock of a file",
     "record_lock": "waits for a lock of a file",
-    "server_outside": "outside of the world",
-    "unix_server_outside": "outside of the world",
+    "server_outside": "outside the world",
+    "unix_server_outside": "outside the world",
     "pipe_outside": "named pipe",
     "alarm": "SIGALRM",
     "interval_timer": "SIG",
@@ -146,7 +146,7 @@ def test_a_peer_that_serves_the_ranks_for_the_harness_is_no_stranger(
             with theirs:
                 assert list(doubts([asks.pid], left=9.0, served=os.getpid(), name=str)) == []
                 (told,) = doubts([asks.pid], left=9.0, served=None, name=str)
-                assert "outside of the world" in told
+                assert "outside the world" in told
 
 
 @pytest.mark.parametrize("left", [5.0, 60.0])

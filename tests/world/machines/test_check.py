@@ -70,7 +70,7 @@ def test_another_interpreter_is_another_environment(
     code, _ = checked(tmp_path, ssh_config, "alpha\n", "--python", "/nowhere/python")
     shown = capsys.readouterr().out
     assert code == 1
-    assert "packages other than here" in shown
+    assert "differ from those here" in shown
     assert "give that interpreter with --python" in shown
 
 
