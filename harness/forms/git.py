@@ -5,14 +5,19 @@ Standard library only.
 
 from __future__ import annotations
 
+import itertools
 import os
+import posixpath
 import subprocess
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from harness.forms.text import printable
 
+T = TypeVar("T")
 ANSWER_WITHIN = 120.0
 NO_ANSWER = 127
 """Exit status where git is missing, or does not answer in time.
@@ -110,6 +115,34 @@ def entries_of(listing: bytes) -> dict[str, GitEntry]:
         size = int(more[0]) if more and more[0].isdecimal() else 0
         entries[os.fsdecode(name)] = GitEntry(mode, blob, size)
     return entries
+
+
+MOST_LINKED = 100_000
+"""Files that links of a tree may add: a hostile tree has many links to many files."""
+
+
+def through_links(files: Mapping[str, T], links: Mapping[str, str]) -> dict[str, T]:
+    """Add files of a tree by the paths that lead to them through its links.
+
+    A build copies what a link leads to, so an installed file may have such a path. A link that
+    leads out of the tree, or to another link, adds nothing.
+
+    Args:
+        files: by their path from the top.
+        links: path of each link to where it leads, as it is written.
+    """
+    found = dict(files)
+    paths = sorted(files)
+    for link, target in sorted(links.items()):
+        place = posixpath.normpath(posixpath.join(posixpath.dirname(link), target))
+        if place in files:
+            found.setdefault(link, files[place])
+        begin = bisect_left(paths, f"{place}/")
+        for path in itertools.islice(paths, begin, None):
+            if not path.startswith(f"{place}/") or len(found) - len(files) >= MOST_LINKED:
+                break
+            found.setdefault(link + path[len(place) :], files[path])
+    return found
 
 
 def batch(blobs: Sequence[str]) -> bytes:

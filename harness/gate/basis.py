@@ -4,6 +4,7 @@ any report.
 
 from __future__ import annotations
 
+import os
 import posixpath
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from functools import cache, cached_property
 from pathlib import Path
 
 from harness.forms.digest import sha256
-from harness.forms.git import GitEntry
+from harness.forms.git import GitEntry, through_links
 from harness.forms.problem import Problem
 from harness.forms.source import read_source
 from harness.gate.objects import NoTrustedRef, Objects
@@ -236,11 +237,13 @@ def read_basis(
 
 
 def _tree_of(objects: Objects, commit: str) -> Tree:
-    files = {
-        path: file
-        for path, file in objects.files(commit).items()
-        if file.mode not in (LINK, SUBMODULE)
-    }
+    listed = objects.files(commit)
+    links = {path: file.blob for path, file in listed.items() if file.mode == LINK}
+    targets = objects.read(list(links.values()))
+    files = through_links(
+        {path: file for path, file in listed.items() if file.mode not in (LINK, SUBMODULE)},
+        {path: os.fsdecode(targets[blob]) for path, blob in links.items() if blob in targets},
+    )
 
     def read(wanted: Collection[str]) -> dict[str, bytes]:
         content = objects.read([files[path].blob for path in wanted])

@@ -24,7 +24,7 @@ from urllib.parse import unquote, urlparse
 
 from harness.forms.digest import sha256
 from harness.forms.distribution import normal
-from harness.forms.git import git
+from harness.forms.git import git, through_links
 from harness.record.facts import SourceFacts
 from harness.run.arms.code import (
     LINK,
@@ -317,6 +317,8 @@ def standing(folder: Path) -> Tree:
         paths = repository.working_files()
     except RevisionError:
         return EMPTY
+    links = {path: str((top / path).readlink()) for path in paths if (top / path).is_symlink()}
+    paths = sorted(through_links({path: path for path in paths if path not in links}, links))
 
     def read(wanted: Collection[str]) -> dict[str, bytes]:
         content = {}
@@ -331,11 +333,13 @@ def standing(folder: Path) -> Tree:
 
 def revision(repository: GitRepository, commit: str) -> Tree:
     """Return a commit of a repository."""
-    entries = {
-        path: entry
-        for path, entry in repository.entries(commit).items()
-        if entry.mode not in (LINK, SUBMODULE)
-    }
+    listed = repository.entries(commit)
+    links = {path: entry for path, entry in listed.items() if entry.mode == LINK}
+    targets = {path: os.fsdecode(text) for path, text in repository.read_there(links).items()}
+    entries = through_links(
+        {path: entry for path, entry in listed.items() if entry.mode not in (LINK, SUBMODULE)},
+        targets,
+    )
 
     def read(wanted: Collection[str]) -> dict[str, bytes]:
         return repository.read_there({path: entries[path] for path in wanted})
