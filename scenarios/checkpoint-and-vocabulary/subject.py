@@ -28,7 +28,7 @@ NOTHING = "nothing was loaded"
 # Of what must not be loaded, what the reason has to say; where mlx-lm says it itself, in its words.
 REFUSED = {
     "tensor-missing": "lacks",
-    "file-missing": "which is not there",
+    "file-missing": "which is missing",
     "file-cut-off": "cut off",
     "index-truncated": "does not name",
     "index-damaged": "cannot be read",

@@ -115,7 +115,7 @@ def test_bad_usage_is_told(usual: Usual, bob: Person) -> None:
     report = str(ann.send(bob, ran))
     for arguments, words in (
         (["nothing-here"], "nothing-here: does not exist"),
-        ([report, "--repo", ".", "--from-evidence"], "exclude each other"),
+        ([report, "--repo", ".", "--from-evidence"], "cannot be combined"),
         ([report, "--source", "nowhere"], "is not a folder"),
         ([report, "--repo", "."], "not a git repository"),
         ([report, "--candidate", "HEAD"], "--candidate HEAD"),
