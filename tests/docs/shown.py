@@ -103,6 +103,7 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
         "rankproof run scenarios/mean": RUN,
         "rankproof run scenarios/share": RUN,
         "rankproof verify results/mean/latest/report.md --signer SHA256:…": RUN,
+        "rankproof verify results/mean/latest/report.md --mine": RUN,
         "rankproof show --issue results/mean/latest/report.md": RUN,
         "rankproof bundle results/mean/latest": RUN,
         "rankproof reproduce results/mean/latest/report.md --signer SHA256:…": RUN,
