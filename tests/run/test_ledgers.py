@@ -262,7 +262,7 @@ def serve(context, *, how):
 @pytest.mark.parametrize(
     ("how", "why"),
     [
-        ("keeps", "collectives.ledger was kept already"),
+        ("keeps", "collectives.ledger was already kept"),
         ("writes", "what it left is not a ledger: it does not begin with the header of a ledger"),
         ("links", "it left no ledger"),
         ("moves", "it left no ledger"),
