@@ -383,6 +383,12 @@ if RANK == 1:
         client, _ = listener.accept()
         client.sendall(socket.gethostname().encode())
         client.close()
+while True:  # it is ready only when the other process is
+    try:
+        socket.create_connection((HOST, int(PORT)), timeout=2).close()
+        break
+    except OSError:
+        pass
 http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
 ON_HOSTS = SCENARIO.replace(

@@ -2,6 +2,9 @@
 seen.
 """
 
+import time
+from pathlib import Path
+
 
 def pattern(rank, step, size):
     """What a rank sends in a step."""
@@ -39,4 +42,8 @@ def exchange_and_say(context, *, size=65536, steps=4):
     that.
     """
     exchange(context, size=size, steps=steps)
+    # A collective that returned here may still be on its way elsewhere.
+    Path(context.shared, f"over-{context.rank}").touch()
+    while len(list(Path(context.shared).glob("over-*"))) < context.size:
+        time.sleep(0.001)
     context.emit("exchange.over")
