@@ -32,6 +32,7 @@ LEAVES_WITHIN = 0.5
 """Seconds in which a client that leaves in the middle of an answer has left."""
 READ_WITHIN = 10.0
 CROWD_WITHIN = 0.15
+SETTLED = 0.05
 HELD_OPEN = 3600.0
 
 
@@ -110,6 +111,8 @@ class Crowd:
         with self._changed:
             self._inside += 1
             self._changed.notify_all()
+            # Whoever was answered last may not have left yet: a client asks again at once.
+            self._changed.wait(SETTLED)
             is_crowded = self._changed.wait_for(lambda: self._inside > 1, CROWD_WITHIN)
         try:
             yield is_crowded

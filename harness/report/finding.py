@@ -81,6 +81,6 @@ def shown_in_words(record: Record) -> str:
     right = sum(tally.counted - tally.failed for tally in candidates)
     of = sum(tally.counted for tally in candidates)
     return (
-        f"The defect was seen in {seen} of {plural(tried, 'trial')}. The same check passed in"
-        f" {right} of {plural(of, 'trial')} of what it is compared with."
+        f"The defect occurred in {seen} of {plural(tried, 'trial')}. The correct code passed the"
+        f" same check in {right} of {plural(of, 'trial')}."
     )

@@ -55,6 +55,7 @@ CELLS_SHOWN = 6
 REASONS_SHOWN = 4
 REASON_LIMIT = 400
 MODULES_NAMED = 8
+FINDING_LABELS = {"What happens": "What happens", "What should": "Expected", "Cause": "Cause"}
 # What trackers link or notify: people, issues and requests by number, commits.
 CALLS = re.compile(
     r"(?<![\w`])@[A-Za-z0-9][\w/.-]*|[#!$%&~][0-9]+\b|\b[Gg][Hh]-[0-9]+\b|\b[0-9a-f]{40}\b"
@@ -129,9 +130,7 @@ def _finding_head(record: Record, finding: FindingRecord) -> list[Block]:
     machine = f"Python {finding.runs['control'].python}, {here.system} {here.machine}"
     right = stated.right or "not known"
     versions = f"{', '.join(stated.at_fault)} at fault; first right: {right}. {machine}."
-    kept = [
-        (name, terms[name]) for name in ("What happens", "What should", "Cause") if name in terms
-    ]
+    kept = [(label, terms[name]) for name, label in FINDING_LABELS.items() if name in terms]
     rows: list[tuple[str, Part]] = [
         *kept,
         ("Versions", Foreign(versions, REASON_LIMIT)),

@@ -41,12 +41,14 @@ class ScriptOfBundle:
         name: of the bundle.
         library: with the defect.
         version: of the library in the run.
+        right: first release without the defect, as the scenario states; None where none is known.
         script: its text.
     """
 
     name: str
     library: str
     version: str
+    right: str | None
     script: bytes
 
 
@@ -65,6 +67,7 @@ def scripts(folder: Path = FOLDER) -> list[ScriptOfBundle]:
                     name=path.name.removesuffix(SUFFIX),
                     library=finding.stated.library,
                     version=(finding.runs["control"].version or "").partition("+")[0],
+                    right=finding.stated.right,
                     script=_read(archive, files[f"run/{finding.script}"]),
                 )
             )
@@ -129,7 +132,7 @@ def again(one: ScriptOfBundle, version: str, place: Path) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a line for each finding; 1 where one is gone or cannot be told."""
+    """Print a line for each finding; 1 where one is gone unexpectedly, or cannot be told."""
     parser = argparse.ArgumentParser(prog="nox -s findings --")
     parser.add_argument("names", nargs="*", help="bundles to look at (default: all)")
     options = parser.parse_args(arguments)
@@ -150,6 +153,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                         word = f"SKIPPED: {one.library} {one.version} is the newest release"
                     else:
                         word = f"{again(one, version, place)} ({one.library} {version})"
+                        if one.right is not None and word.startswith("GONE"):
+                            word = f"MENDED, as stated: {word}"
                 except EnvironmentProblem as problem:
                     word = f"CANNOT TELL: {problem}"
             words.append(word)
