@@ -103,7 +103,8 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
         "rankproof run scenarios/mean": RUN,
         "rankproof run scenarios/share": RUN,
         "rankproof verify results/mean/latest/report.md --signer SHA256:…": RUN,
-        "rankproof verify results/mean/latest/report.md --mine": RUN,
+        # Under CI a key of this machine is nobody's word.
+        "rankproof verify results/mean/latest/report.md --mine": Run(codes=(0, 64)),
         "rankproof show --issue results/mean/latest/report.md": RUN,
         "rankproof bundle results/mean/latest": RUN,
         "rankproof reproduce results/mean/latest/report.md --signer SHA256:…": RUN,
