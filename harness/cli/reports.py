@@ -334,7 +334,8 @@ def _signature(report: Path) -> str:
         return visible(f"Signature: not checked: {error}")
     if verifier.is_mine:
         return f"MINE: {verifier.fingerprint}"
-    return f"Signature: good, by {verifier.fingerprint}, listed in {policy.allowed_from} as {verifier.signer}"
+    listed_as = f"listed in {policy.allowed_from} as {verifier.signer}"
+    return f"Signature: good, by {verifier.fingerprint}, {listed_as}"
 
 
 COMPARED_CODES = {"same": PASS, "changed": FAIL, "cannot tell": INCONCLUSIVE}

@@ -1,13 +1,14 @@
 """Finding about a released library: what its author states, and how its script ended in this run.
 
 A finding is SHOWN where the control failed as stated and the candidate did not, and the script
-exits with 1 in the control's environment. It is NOT SHOWN where the control never failed
+says so in the control's environment: it exits with 1 and prints a line that begins with `DEFECT: `.
+The code alone is not enough, because Python exits with 1 after any exception. It is NOT SHOWN where the control never failed
 (docs/adr/0165).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, Literal
 
 from harness.events import EventError, parse_lines
@@ -25,6 +26,8 @@ FindingWord = Literal["SHOWN", "NOT SHOWN", "INCONCLUSIVE"]
 
 SCRIPT_FOLDER: Final = "evidence/finding"
 AT_FAULT: Final = 1
+MARK: Final = "DEFECT: "
+"""Begins the line in which a script says what is wrong."""
 RIGHT: Final = 0
 LINE_LIMIT: Final = 300
 
@@ -37,7 +40,7 @@ class ScriptRun(Model):
         python: version of the interpreter.
         code: exit code; None where a signal ended it.
         how: how it ended, in words.
-        says: the last line that it printed.
+        says: the line that says what is wrong, or else the last line that it printed.
         log: what it printed; None where it printed nothing.
     """
 
@@ -47,6 +50,11 @@ class ScriptRun(Model):
     how: str
     says: str
     log: str | None
+
+    @property
+    def shows(self) -> bool:
+        """Whether it exited with 1 and said what is wrong."""
+        return self.code == AT_FAULT and self.says.startswith(MARK)
 
 
 class FindingRecord(Model):
@@ -140,23 +148,33 @@ def _run(
     code = end.event.values.get("code") if end is not None else None
     was_stopped = history.was_stopped(0)
     how = "did not end in time" if was_stopped or end is None else ended(end.event.values)
+    says = said(lines)
     return ScriptRun(
         version=versions.get(normal(stated.library)),
         python=python,
         code=code if isinstance(code, int) and not was_stopped else None,
         how=how,
-        says=visible(lines[-1].strip(), LINE_LIMIT) if lines else "",
+        says=visible(says, LINE_LIMIT),
         log=log if log in names else None,
     )
 
 
+def said(lines: Sequence[str]) -> str:
+    """Return the line in which a script says what is wrong, or else its last line."""
+    marked = [line.strip() for line in lines if line.startswith(MARK)]
+    last = lines[-1].strip() if lines else ""
+    return marked[-1] if marked else last
+
+
 def _doubts(stated: StatedDefect, runs: Mapping[str, ScriptRun]) -> list[str]:
-    expected = {"control": AT_FAULT, "candidate": RIGHT}
     doubts = []
     for arm, one in runs.items():
-        if one.code == expected[arm]:
+        if one.shows if arm == "control" else one.code == RIGHT:
             continue
-        text = f"{stated.script} must exit with {expected[arm]} in the environment of the {arm}"
+        wanted = f"exit with {AT_FAULT} and print a line that begins with {MARK.strip()}"
+        if arm == "candidate":
+            wanted = f"exit with {RIGHT}"
+        text = f"{stated.script} must {wanted} in the environment of the {arm}"
         said = f": {one.says}" if one.says else ""
         doubts.append(f"{text}, but {'it ' if one.code is None else 'exited with '}{one.how}{said}")
     return doubts

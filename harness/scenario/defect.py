@@ -65,7 +65,8 @@ class StatedDefect(Model):
         "standalone.py",
         description=(
             "Script in the scenario's folder that shows the defect without Rankproof. It exits with"
-            " 1 where the defect is there, and with 0 where it is not."
+            " 1 and prints a line that begins with DEFECT: where the defect is there, and exits with"
+            " 0 where it is not."
         ),
     )
 

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.record.defect import AT_FAULT, RIGHT
+from harness.record.defect import AT_FAULT, MARK, RIGHT, said
 from harness.record.model import Record
 from harness.run.environments.make import lay_empty
 from harness.run.environments.pip import EnvironmentProblem, find_interpreter
@@ -126,9 +126,13 @@ def again(one: ScriptOfBundle, version: str, place: Path) -> str:
         )
     except subprocess.TimeoutExpired:
         return f"CANNOT TELL: it did not end in {DEADLINE:.0f} s"
-    said = (ended.stdout.strip().splitlines() or ended.stderr.strip().splitlines() or [""])[-1]
-    words = {AT_FAULT: "STILL THERE", RIGHT: "GONE"}
-    return f"{words.get(ended.returncode, 'CANNOT TELL')}: {said}"
+    says = said([*ended.stderr.strip().splitlines(), *ended.stdout.strip().splitlines()])
+    word = "CANNOT TELL"
+    if ended.returncode == AT_FAULT and says.startswith(MARK):
+        word = "STILL THERE"
+    elif ended.returncode == RIGHT:
+        word = "GONE"
+    return f"{word}: {says}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

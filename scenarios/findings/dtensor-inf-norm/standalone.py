@@ -24,6 +24,7 @@ def rank_main(rank, folder, answers):
     got = split.amax(0).norm(float("inf")).full_tensor()
     if rank == 0:
         answers.put((got.item(), plain.amax(0).norm(float("inf")).item()))
+    dist.barrier()
     dist.destroy_process_group()
 
 

@@ -25,6 +25,7 @@ def rank_main(rank, folder, answers):
     got = (split.sum(0) + same).full_tensor()
     if rank == 0:
         answers.put((str(got), str(plain.sum(0) + other)))
+    dist.barrier()
     dist.destroy_process_group()
 
 
