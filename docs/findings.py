@@ -29,8 +29,8 @@ To check one, print it for an issue tracker, or run it again:
     rankproof show --issue docs/findings/stop-string.rankproof.tar.xz
     rankproof reproduce docs/findings/stop-string.rankproof.tar.xz --allowed-signers docs/findings/allowed_signers
 
-`nox -s findings` runs the script of each on the newest release there is. `allowed_signers` says which keys signed them, and since when.
-[not-reproduced.md](not-reproduced.md) lists what was tried and is no finding.
+`nox -s findings` runs the script of each on the newest release there is. `allowed_signers` says which keys signed them,
+and since when. [not-reproduced.md](not-reproduced.md) lists what was tried and is no finding.
 """
 KINDS = (
     ("Defects without a known right release", "DEFECT", False),
