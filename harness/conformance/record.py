@@ -34,6 +34,8 @@ LOG: Final = "evidence/engine.log"
 REPETITIONS: Final = 3
 FORMAT: Final = 1
 CURLS_SHOWN: Final = 2
+PLAIN: Final = "plain"
+"""The mode of an engine without further arguments."""
 
 Where = Literal["bare", "proxy", "defect", "own", "own-proxy", "own-defect"]
 WHERES: Final[tuple[Where, ...]] = get_args(Where)
@@ -60,6 +62,8 @@ class ServerFacts(Model):
 
     Attributes:
         engine: of our table, where we started it; None for an address.
+        requested: engine with its release, or the address, as it was given.
+        mode: how the engine serves, `plain` where nothing was added; empty for an address.
         base: its address without /v1.
         model: name that requests state.
         command: its command line, where we started it.
@@ -69,6 +73,8 @@ class ServerFacts(Model):
     """
 
     engine: str | None
+    requested: str
+    mode: str
     base: str
     model: str
     command: list[str]

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from harness.conformance.record import LOG, PATH, REPETITIONS, ConformanceRecord, RowResult
+from harness.conformance.record import (
+    LOG,
+    PATH,
+    PLAIN,
+    REPETITIONS,
+    ConformanceRecord,
+    RowResult,
+)
 from harness.forms.text import bounded, plural, visible
 from harness.report.blocks import (
     Block,
@@ -75,7 +82,9 @@ def _name(record: ConformanceRecord) -> str:
     server = record.facts.server
     if server.engine is None:
         return server.base
-    return " ".join([server.engine, *list(server.versions.values())[:1]])
+    number = next(iter(server.versions.values()), "")
+    name = f"{server.engine} {number}" if number else server.requested
+    return name if server.mode == PLAIN else f"{name} ({server.mode})"
 
 
 def _against(record: ConformanceRecord) -> Iterator[Block]:
