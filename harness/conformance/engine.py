@@ -78,6 +78,18 @@ class ServedEngine:
     serving: tuple[str, ...] = ()
     remedy: str = ""
 
+    def lacks(self) -> str:
+        """Return what has to be installed before it can be started here; empty for nothing."""
+        if lacks := missing(self.library):
+            return lacks
+        absent = [one for one in self.serving if importlib.util.find_spec(one) is None]
+        if not absent:
+            return ""
+        verb = "is" if len(absent) == 1 else "are"
+        return (
+            f"its server needs {', '.join(absent)}, which {verb} not installed; run {self.remedy}"
+        )
+
 
 ENGINES: Final = {
     "mlx_lm.server": ServedEngine(
@@ -128,6 +140,12 @@ ENGINES: Final = {
 }
 MODEL: Final = "llama"
 """What an engine serves: small, with random weights, so that many next tokens are likely."""
+
+
+def engine_of(target: str) -> str | None:
+    """Return the engine of the table that a target names, with or without a release."""
+    name = target.partition(",")[0].partition("==")[0]
+    return name if name in ENGINES else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,14 +199,8 @@ class EngineRelease:
         """
         engine = ENGINES[self.engine]
         if not self.packages:
-            if lacks := missing(engine.library):
+            if lacks := engine.lacks():
                 raise EngineError(f"{self.engine}: {lacks}")
-            absent = [one for one in engine.serving if importlib.util.find_spec(one) is None]
-            if absent:
-                raise EngineError(
-                    f"{self.engine}: its server needs {', '.join(absent)}, which"
-                    f" {'is' if len(absent) == 1 else 'are'} not installed; run {engine.remedy}"
-                )
             return Path(sys.executable), versions(engine)
         packages = dict(self.packages)
         if "torch" in engine.serving and "torch" not in packages:

@@ -37,6 +37,9 @@ CURLS_SHOWN: Final = 2
 PLAIN: Final = "plain"
 """The mode of an engine without further arguments."""
 
+NOT_NAMED: Final = "not named with --rows"
+"""Why a row was not asked that the user left out."""
+
 Where = Literal["bare", "proxy", "defect", "own", "own-proxy", "own-defect"]
 WHERES: Final[tuple[Where, ...]] = get_args(Where)
 Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE"]
@@ -199,6 +202,16 @@ class ConformanceRecord(SeriesRecord):
     verdict: Verdict
     unsteady: str
     tells: list[str]
+
+    @property
+    def name(self) -> str:
+        """The server: engine with its version and mode, or the address."""
+        server = self.facts.server
+        if server.engine is None:
+            return server.base
+        number = next(iter(server.versions.values()), "")
+        name = f"{server.engine} {number}" if number else server.requested
+        return name if server.mode == PLAIN else f"{name} ({server.mode})"
 
     def of(self, word: Word) -> list[RowResult]:
         """Return the rows that came out so."""

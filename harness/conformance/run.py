@@ -21,6 +21,7 @@ from harness.conformance.engine import (
     EngineError,
     EngineProcess,
     EngineRelease,
+    engine_of,
     running,
 )
 from harness.conformance.exchange import MODELS, HTTPExchange, HTTPRequest, write_lines
@@ -29,6 +30,7 @@ from harness.conformance.proxy import PASS_THROUGH, proxied
 from harness.conformance.record import (
     FORMAT,
     LOG,
+    NOT_NAMED,
     ON_OWN,
     PATH,
     PLAIN,
@@ -106,7 +108,7 @@ class ConformanceSettings:
     @property
     def release(self) -> EngineRelease | None:
         """The engine to start; None for an address. Raises ConformanceError."""
-        if self.target.split(",")[0].partition("==")[0] not in ENGINES:
+        if engine_of(self.target) is None:
             return None
         try:
             return EngineRelease.parse(self.target, self.mode)
@@ -345,7 +347,7 @@ class RowsAsking:
     def _why_not(self, row: ConformanceRow) -> str:
         settings = self._settings
         if settings.rows and row.name not in settings.rows and row.name != FIRST:
-            return "not named with --rows"
+            return NOT_NAMED
         if row.is_long and not settings.every and row.name not in settings.rows:
             return "asked only with --all"
         if row.may_harm and self._process is None and not settings.may_break:
