@@ -89,6 +89,12 @@ def _no_models(value: Any) -> None:
     value["data"] = []
 
 
+def _without_own(fields: Fields) -> Fields:
+    """Ignore the parameters of a request. Without any limit its answer may take a minute."""
+    kept = removes("stop", "n", "logprobs", "seed")(fields)
+    return kept | {"max_tokens": 2 * fields.get("max_tokens", 16)}
+
+
 def _more_tokens(fields: Fields) -> Fields:
     return fields | {"max_tokens": fields.get("max_tokens", 16) + 3}
 
@@ -197,8 +203,7 @@ PREFIX_AT_ONCE = ProxyDefect(
     fresh=prefix_only(1),
 )
 CROWDED = ProxyDefect(
-    does="removes the parameters from requests that arrive at the same time",
-    crowded=removes("stop", "n", "logprobs", "seed", "max_tokens"),
+    does="ignores the parameters of requests that arrive at the same time", crowded=_without_own
 )
 FIRST_PROMPT = ProxyDefect(does="answers only the first of several prompts", ask=_first_prompt)
 ONE_AT_A_TIME = ProxyDefect(does="forwards one request at a time", serial=True)

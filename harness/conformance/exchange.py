@@ -21,6 +21,8 @@ from harness.forms.strict_json import strict_json
 COMPLETIONS: Final = "/v1/completions"
 CHAT: Final = "/v1/chat/completions"
 MODELS: Final = "/v1/models"
+Mode = Literal["completion", "streamed completion", "chat", "streamed chat"]
+"""How a request asks for a text: servers have code of their own for each."""
 FILL: Final = b"<FILL>"
 """Where a body that is too long to be kept is filled up."""
 ENCODED: Final = "base64:"
@@ -97,6 +99,13 @@ class HTTPRequest(Model):
             return {}
         return value if isinstance(value, dict) else {}
 
+    def mode(self) -> Mode:
+        """Return how it asks for a text."""
+        is_streamed = self.fields().get("stream") is True
+        if self.path == CHAT:
+            return "streamed chat" if is_streamed else "chat"
+        return "streamed completion" if is_streamed else "completion"
+
     def curl(self, base: str, *, authorized: bool) -> str:
         """Return a line for a shell that sends the same request."""
         # In double quotes, because the address and the key are variables of the reader's shell.
@@ -114,7 +123,22 @@ class HTTPRequest(Model):
         if self.body.startswith(ENCODED):
             coded = self.body.removeprefix(ENCODED)
             return f"echo {coded} | base64 -d | {line} --data-binary @-"
-        return f"{line} -d {shlex.quote(body.decode())}"
+        line += f" -d {shlex.quote(body.decode())}"
+        # A client that leaves: in a stream each event has a line and a blank one.
+        return f"{line} | head -n {2 * self.leave_after}" if self.leave_after else line
+
+
+def curl_line(requests: Sequence[HTTPRequest], base: str, *, authorized: bool) -> str:
+    """Return a line for a shell that sends requests as they were sent: several at the same time."""
+    if len(requests) == 1:
+        return requests[0].curl(base, authorized=authorized)
+    parts = []
+    for request in requests:
+        line = request.curl(base, authorized=authorized)
+        wait = f"sleep {request.after_ms / 1000:g}; " if request.after_ms else ""
+        # Each answer is written at once when it ended, or the shell would mix them.
+        parts.append(f"({wait}printf '%s\\n' \"$({line})\") &")
+    return " ".join([*parts, "wait"])
 
 
 def post(label: str, path: str, fields: Mapping[str, Any], **more: Any) -> HTTPRequest:

@@ -4,6 +4,7 @@ import itertools
 import json
 import re
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
@@ -195,6 +196,88 @@ def _no_text(value: Any) -> None:
         choice["text"] = ""
 
 
+def _other_tops(value: Any) -> None:
+    for choice in value["choices"]:
+        stated = choice.get("logprobs") or {}
+        for tops in stated.get("top_logprobs") or ():
+            for name in list(tops)[1:]:
+                tops[f"{name}?"] = tops.pop(name) - 0.5
+        for token in stated.get("content") or ():
+            token["top_logprobs"] = token["top_logprobs"][:1]
+
+
+def _no_tops(value: Any) -> None:
+    for choice in value["choices"]:
+        if choice.get("logprobs"):
+            choice["logprobs"]["top_logprobs"] = None
+            for token in choice["logprobs"].get("content") or ():
+                token["top_logprobs"] = []
+
+
+def _seed_zero_is_none(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name != "seed" or value}
+
+
+def _copied_choices(value: Any) -> None:
+    for choice in value["choices"][1:]:
+        choice |= {**value["choices"][0], "index": choice["index"]}
+
+
+def _copied_streams(events: Iterator[bytes]) -> Iterator[bytes]:
+    """Give the events of the first choice to the second too."""
+    for event in events:
+        value = json.loads(event.removeprefix(b"data: ")) if has_choices(event) else None
+        if value is None or value["choices"][0]["index"] == 0:
+            yield event
+        if value is not None and value["choices"][0]["index"] == 0:
+            value["choices"][0]["index"] = 1
+            yield b"data: " + json.dumps(value).encode()
+
+
+def has_choices(event: bytes) -> bool:
+    return event.startswith(b"data: {") and bool(json.loads(event[6:])["choices"])
+
+
+def _ended_calls(value: Any) -> None:
+    """Give calls that were cut as calls that ended."""
+    for choice in value["choices"]:
+        inner = choice.get("message") or choice.get("delta") or {}
+        if inner.get("tool_calls") and choice["finish_reason"] == "length":
+            choice["finish_reason"] = "tool_calls"
+
+
+def _mended_calls(value: Any) -> None:
+    """Write the end of calls that were cut: the arguments are JSON then, and under the schema."""
+    for choice in value["choices"]:
+        for call in (choice.get("message") or {}).get("tool_calls") or ():
+            if choice["finish_reason"] == "length":
+                call["function"]["arguments"] = '{"color": "red", "bright": null}'
+                choice["finish_reason"] = "stop"
+
+
+def _late_shorts() -> ProxyDefect:
+    """Spoil the text of whoever comes while a longer prompt is answered."""
+    inside: list[int] = []
+    spoiled: set[int] = set()
+    ids = threading.local()
+
+    def ask(fields: dict[str, Any]) -> dict[str, Any]:
+        size = len(str(fields.get("prompt")))
+        ids.spoil = bool(inside) and max(inside) > 2 * size
+        inside.append(size)
+        ids.size = size
+        spoiled.add(size)
+        # Whoever is answered at once is beside nobody.
+        time.sleep(0.05)
+        return fields
+
+    def change(body: bytes) -> bytes:
+        inside.remove(ids.size)
+        return in_whole(_louder)(body) if ids.spoil else body
+
+    return ProxyDefect(does="", ask=ask, whole=change)
+
+
 def _fewer_when_seen() -> ProxyDefect:
     """Count a prompt as one token less, once it was asked."""
     seen: set[str] = set()
@@ -290,6 +373,49 @@ UNLISTED = {
     "seeds are ignored where clients are many": (
         ProxyDefect(does="", crowded=removes("seed")),
         "parameters-together",
+    ),
+    "streams have other top_logprobs": (
+        ProxyDefect(does="", stream=in_events(_other_tops)),
+        "logprobs",
+    ),
+    "streamed chats have other top_logprobs": (
+        ProxyDefect(does="", stream=in_events(_other_tops)),
+        "chat-logprobs",
+    ),
+    "streams have no top_logprobs": (
+        ProxyDefect(does="", stream=in_events(_no_tops)),
+        "logprobs",
+    ),
+    "nothing has top_logprobs": (
+        ProxyDefect(does="", stream=in_events(_no_tops), whole=in_whole(_no_tops)),
+        "chat-logprobs",
+    ),
+    "seed 0 is no seed": (ProxyDefect(does="", ask=_seed_zero_is_none), "seed"),
+    "seed 0 is no seed in chats": (
+        ProxyDefect(does="", ask=in_chats(_seed_zero_is_none)),
+        "chat-seed",
+    ),
+    "both choices are copies": (ProxyDefect(does="", whole=in_whole(_copied_choices)), "n"),
+    "both choices of streams are copies": (ProxyDefect(does="", stream=_copied_streams), "n"),
+    "both choices of a chat are copies": (
+        ProxyDefect(does="", whole=in_whole(_copied_choices)),
+        "chat-n",
+    ),
+    "a call that was cut says that it ended": (
+        ProxyDefect(does="", whole=in_whole(_ended_calls)),
+        "tools",
+    ),
+    "a streamed call that was cut says that it ended": (
+        ProxyDefect(does="", stream=in_events(_ended_calls)),
+        "tools",
+    ),
+    "a call that was cut is mended": (
+        ProxyDefect(does="", whole=in_whole(_mended_calls)),
+        "tools",
+    ),
+    "short prompts after a long one are wrong": (
+        ProxyDefect(does="", fresh=_late_shorts),
+        "long-beside-short",
     ),
     "n is ignored where clients are many": (
         ProxyDefect(does="", crowded=removes("n")),
@@ -516,8 +642,8 @@ def test_cancel_leaves_an_answer_that_lasts(correct: str) -> None:
             return client.together(requests)
 
         drive(ROWS["cancel"], short, send)
-    assert [request.label for request in kept] == ["before", "how long", "how long", "leaves"]
-    assert kept[-1].fields()["prompt"] == kept[-2].fields()["prompt"] != first
+    assert [request.label for request in kept] == ["before", "leaves", "leaves"]
+    assert kept[-1].fields()["prompt"] != kept[-2].fields()["prompt"] == first
 
 
 def test_json_that_did_not_end_in_time_accuses_nobody(correct: str) -> None:

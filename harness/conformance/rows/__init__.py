@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from harness.conformance import defects
+from harness.conformance.exchange import Mode
 from harness.conformance.rows import (
     answering,
     beside,
@@ -14,7 +15,9 @@ from harness.conformance.rows import (
     state,
     structured,
 )
-from harness.conformance.rows.row import ALONE, ConformanceRow
+from harness.conformance.rows.row import ALONE, CHATS_BOTH, ConformanceRow
+
+WHOLE: Final[frozenset[Mode]] = frozenset({"completion"})
 
 ROWS: Final[dict[str, ConformanceRow]] = {
     row.name: row
@@ -54,6 +57,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
             defect=defects.UNSTEADY,
             about="repeat",
             is_core=True,
+            compares=WHOLE,
         ),
         ConformanceRow(
             name="stop-string",
@@ -114,6 +118,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
             ask=answering.ask_chat,
             defect=defects.DROPPED,
             about="text",
+            compares=CHATS_BOTH,
         ),
         ConformanceRow(
             name="chat-stop",
@@ -122,6 +127,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
             ask=modes.ask_chat_stop,
             defect=defects.NO_CHAT_STOP,
             about="stop",
+            compares=CHATS_BOTH,
         ),
         ConformanceRow(
             name="chat-max-tokens",
@@ -138,6 +144,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
             ask=parameters.ask_chat_logprobs,
             defect=defects.NO_LOGPROBS,
             about="missing",
+            compares=CHATS_BOTH,
         ),
         ConformanceRow(
             name="n",
@@ -166,7 +173,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ConformanceRow(
             name="seed",
             promises="The same seed repeats a sample, also when streamed, or is refused.",
-            requests=6,
+            requests=7,
             ask=parameters.ask_seed,
             defect=defects.NO_SEED,
             about="seed",
@@ -174,10 +181,11 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ConformanceRow(
             name="chat-seed",
             promises="The same seed repeats a sample in a chat, also when streamed, or is refused.",
-            requests=7,
+            requests=8,
             ask=modes.ask_chat_seed,
             defect=defects.NO_CHAT_SEED,
             about="seed",
+            compares=CHATS_BOTH,
         ),
         ConformanceRow(
             name="temperature",
@@ -194,6 +202,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
             ask=structured.ask_json_object,
             defect=defects.NO_FORMAT,
             about="ignored",
+            compares=CHATS_BOTH,
         ),
         ConformanceRow(
             name="json-schema",
@@ -202,16 +211,18 @@ ROWS: Final[dict[str, ConformanceRow]] = {
             ask=structured.ask_json_schema,
             defect=defects.NO_FORMAT,
             about="ignored",
+            compares=CHATS_BOTH,
         ),
         ConformanceRow(
             name="tools",
             promises=(
                 "A tool that the client forces is called alike whole and streamed, or is refused."
             ),
-            requests=5,
+            requests=7,
             ask=structured.ask_tools,
             defect=defects.NO_TOOLS,
             about="ignored",
+            compares=CHATS_BOTH,
         ),
         ConformanceRow(
             name="models",
@@ -228,6 +239,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
             ask=state.ask_order,
             defect=defects.LEFTOVER,
             about="order",
+            compares=WHOLE,
         ),
         ConformanceRow(
             name="prefix-cache",
@@ -239,6 +251,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
             ask=state.ask_prefix_cache,
             defect=defects.PREFIX_ONLY,
             about="differs",
+            compares=WHOLE,
         ),
         ConformanceRow(
             name="no-cross-talk",
@@ -247,6 +260,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
             ask=clients.ask_no_cross_talk,
             defect=defects.SWAPS,
             about="swapped",
+            compares=WHOLE,
         ),
         ConformanceRow(
             name="long-beside-short",
@@ -255,6 +269,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
             ask=beside.ask_long_beside_short,
             defect=defects.SWAPS,
             about="swapped",
+            compares=WHOLE,
         ),
         ConformanceRow(
             name="parameters-together",
@@ -279,6 +294,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
             ask=clients.ask_disconnect,
             defect=defects.LEFT_BROKEN,
             about="dead",
+            compares=WHOLE,
         ),
         ConformanceRow(
             name="cancel",
@@ -297,6 +313,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
             defect=defects.PREFIX_AT_ONCE,
             about="differs",
             is_long=True,
+            compares=WHOLE,
         ),
         ConformanceRow(
             name="batched-prompts",
@@ -315,6 +332,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
             defect=defects.BREAKS,
             about="dead",
             may_harm=True,
+            compares=WHOLE,
         ),
         ConformanceRow(
             name="huge-request",
@@ -325,6 +343,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
             about="dead",
             may_harm=True,
             is_long=True,
+            compares=WHOLE,
         ),
     )
 }

@@ -19,6 +19,7 @@ from harness.conformance.rows.row import (
     completion,
     conforms,
     fields,
+    lost,
     one,
     ordinary,
     shown,
@@ -28,12 +29,11 @@ from harness.conformance.rows.row import (
 CLIENTS: Final = 4
 LONG: Final = 2000
 HUGE: Final = 10_000_000
-STAYS_MS: Final = 500
+STAYS_MS: Final = 300
 TRIED: Final = 8
 """Prompts of which one is likely to have a long answer."""
-LASTING: Final = 600
-LASTING_MS: Final = 3000
-"""Tokens or milliseconds of an answer that is long enough to leave it, and to measure after that."""
+LASTS: Final = 5
+"""Times as long as the client stays: an answer that would go on while the server is measured."""
 IDLE: Final = 0.25
 STILL_BUSY: Final = 0.5
 """Of the processor time that the server used while the client read."""
@@ -90,11 +90,11 @@ def ask_no_cross_talk(setting: Setting) -> Asking[RowFinding]:
 
 
 def _demand_unharmed(setting: Setting, before: Answer, what: str) -> Asking[None]:
-    after = yield from one(completion(setting, f"{LATER}after {what}"[:SHOWN]))
+    plain = completion(setting, f"{LATER}after {what}"[:SHOWN])
+    after = yield from one(plain)
     if not after.is_answer:
-        raise Judged(
-            "VIOLATES", "dead", f"the plain request was not answered after {what}: {after.error}"
-        )
+        fact = f"the plain request was not answered after {what}: {after.error}"
+        raise (yield from lost(setting, plain, after.status, fact))
     if after.text != before.text:
         raise Judged("VIOLATES", "changed", f"the answer to the plain request changed after {what}")
 
@@ -113,13 +113,10 @@ def ask_cancel(setting: Setting) -> Asking[RowFinding]:
     """Processor time after a client left, against that while it read."""
     yield from ordinary(completion(setting, "before"))
     for prompt in texts(setting, TRIED):
-        lasting = completion(setting, "how long", prompt=prompt, max_tokens=LASTING)
-        [whole] = yield [lasting]
-        # An answer that ends by itself says nothing of a server that goes on with it.
-        if read(whole).finish == "length" or whole.ms >= LASTING_MS:
+        lasting = completion(setting, "leaves", prompt=prompt, stream=True, max_tokens=LONG)
+        [exchange] = yield [lasting.model_copy(update={"leave_after_ms": STAYS_MS})]
+        if exchange.ended == "left":
             break
-    leaving = completion(setting, "leaves", prompt=prompt, stream=True, max_tokens=LONG)
-    [exchange] = yield [leaving.model_copy(update={"leave_after_ms": STAYS_MS})]
     busy = exchange.busy or 0.0
     if exchange.ended != "left" or exchange.after is None or busy < LEAST_BUSY:
         fact = f"the stream {exchange.ended}, with {busy:.2f} processor seconds per second"
@@ -132,6 +129,13 @@ def ask_cancel(setting: Setting) -> Asking[RowFinding]:
         raise Judged("VIOLATES", "works on", used)
     if exchange.after > IDLE * busy:
         raise Judged("CANNOT TELL", "unclear", used)
+    # An answer that ends by itself says nothing of a server that goes on with it.
+    count = min((LASTS + 2) * len(exchange.chunks) + LASTS, LONG)
+    whole = yield from one(completion(setting, "how long", prompt=prompt, max_tokens=count))
+    seen = len(read(exchange).text)
+    if len(whole.text) < LASTS * seen:
+        fact = f"the client read {seen} of {len(whole.text)} characters before it left"
+        raise Judged("CANNOT TELL", "short", fact)
     return conforms(used)
 
 

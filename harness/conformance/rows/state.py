@@ -28,6 +28,7 @@ PREFIXES: Final = (8, 16, 48)
 """Words of the prompts that others begin with."""
 EVICTING: Final = 12
 """Other prompts: more than the sequences that small caches keep."""
+AT_ONCE: Final = 4
 LENGTHS: Final = range(16)
 """Letters added to a prompt: each is a token in most tokenizers, so every place in a block of 16
 is met.
@@ -81,9 +82,18 @@ def ask_prefix_cache(setting: Setting) -> Asking[RowFinding]:
             after = yield from honoured(request)
             compared.append(Comparison(f"{len(prefix.split())} words, {when}", before, after))
         if when == "after its prefix":
-            for number in range(EVICTING):
-                prompt = unseen(setting, f"other {number}", PREFIXES[1])
-                yield from one(completion(setting, "another", prompt=prompt, max_tokens=1))
+            others = [
+                completion(
+                    setting,
+                    "another",
+                    prompt=unseen(setting, f"other {number}", PREFIXES[1]),
+                    max_tokens=1,
+                )
+                for number in range(EVICTING)
+            ]
+            # A few at a time: nothing is compared with their answers.
+            for place in range(0, EVICTING, AT_ONCE):
+                yield others[place : place + AT_ONCE]
     lengths = ", ".join(map(str, PREFIXES))
     fact = f"{lengths} words: the same text cold, after a shared prefix and after {EVICTING} others"
     return judge(compared, fact)
