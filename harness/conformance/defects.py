@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import itertools
 import json
 from collections import deque
@@ -101,6 +103,17 @@ def _more_tokens(fields: Fields) -> Fields:
 
 def _without_last(events: Iterator[bytes]) -> Iterator[bytes]:
     return (event for event in events if event != b"data: [DONE]")
+
+
+def completes_broken(events: Iterator[bytes]) -> Iterator[bytes]:
+    """End each stream with [DONE], however the server ended it."""
+    done = b"data: [DONE]"
+    last = b""
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        for last in events:
+            yield last
+    if last != done:
+        yield done
 
 
 def unsteady() -> Callable[[bytes], bytes]:
@@ -206,6 +219,8 @@ CROWDED = ProxyDefect(
     does="ignores the parameters of requests that arrive at the same time", crowded=_without_own
 )
 FIRST_PROMPT = ProxyDefect(does="answers only the first of several prompts", ask=_first_prompt)
+SAYS_HEALTHY = ProxyDefect(does="answers /health by itself", healthy=True)
+ENDS_CLEANLY = ProxyDefect(does="ends broken streams with [DONE]", stream=completes_broken)
 ONE_AT_A_TIME = ProxyDefect(does="forwards one request at a time", serial=True)
 HOT = ProxyDefect(does="asks for temperature 1.5 whatever the client asks for", ask=_hot)
 NO_CHAT_STOP = ProxyDefect(does="removes `stop` from chats", ask=in_chats(removes("stop")))

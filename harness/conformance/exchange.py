@@ -66,6 +66,29 @@ def unpack(text: str) -> bytes:
     return data
 
 
+StrikeKind = Literal["freeze", "kill"]
+
+
+class StrikeFacts(Model):
+    """What was done to an engine in the middle of an answer.
+
+    Attributes:
+        kind: its busiest process was stopped, or killed.
+        ms: of the exchange, when it had been done.
+        until_ms: when a process that was stopped was let go on.
+        processes: that the engine had.
+        state: what the kernel said of the process then.
+        exit_code: of the engine; None where it did not end.
+    """
+
+    kind: StrikeKind
+    ms: Annotated[int, Field(ge=0)]
+    until_ms: int | None = None
+    processes: Annotated[int, Field(ge=1)]
+    state: str
+    exit_code: int | None = None
+
+
 class HTTPRequest(Model):
     """One request.
 
@@ -76,6 +99,8 @@ class HTTPRequest(Model):
         after_ms: milliseconds to wait before it is sent, beside others that are not told to.
         leave_after: chunks after which we close the connection; None: never.
         leave_after_ms: milliseconds after the first chunk, likewise.
+        strike: what is done to the engine when the first chunks of the answer have come.
+        after_strike: whether it is sent when that has been done, beside the request that states it.
     """
 
     label: str
@@ -86,6 +111,8 @@ class HTTPRequest(Model):
     after_ms: Annotated[int, Field(ge=0, le=10_000)] = 0
     leave_after: Annotated[int, Field(ge=1)] | None = None
     leave_after_ms: Annotated[int, Field(ge=1)] | None = None
+    strike: StrikeKind | None = None
+    after_strike: bool = False
 
     def content(self) -> bytes:
         """Return the body as it is sent."""
@@ -170,6 +197,7 @@ class HTTPExchange(Model):
         busy: processor seconds a second that the server used between the first chunk and the end;
             None where it was not measured.
         after: likewise in a window after we left.
+        struck: what was done to the engine meanwhile.
     """
 
     request: HTTPRequest
@@ -181,6 +209,7 @@ class HTTPExchange(Model):
     ms: Annotated[int, Field(ge=0)]
     busy: float | None = None
     after: float | None = None
+    struck: StrikeFacts | None = None
 
     def body(self) -> bytes:
         """Return the body of the answer, as it came."""

@@ -52,6 +52,7 @@ class ProxyDefect:
         breaks_after: answers nothing any more after a request that the server refused, or after a
             client left.
         holds_open: does not end a stream after its last event.
+        healthy: answers GET by itself, with 200.
         fresh: makes the defect of one proxy, where it remembers what passed through.
     """
 
@@ -65,6 +66,7 @@ class ProxyDefect:
     hides_leaving: bool = False
     breaks_after: Literal["", "refusal", "leaving"] = ""
     holds_open: bool = False
+    healthy: bool = False
     fresh: Callable[[], ProxyDefect] | None = None
 
 
@@ -137,6 +139,11 @@ class ProxyHandler(BaseHTTPRequestHandler):
         """Keep silent."""
 
     def do_GET(self) -> None:
+        if self.defect.healthy:
+            self.send_response(200)
+            self.send_header("content-length", "0")
+            self.end_headers()
+            return
         with self._in_turn():
             self._forward(b"")
 

@@ -24,7 +24,7 @@ from harness.conformance.rows.parameters import stop_of
 from harness.conformance.rows.row import drive, texts
 from tests.conformance.asking import ask, known_to, odd_server
 
-SLOW = ("health", "long-beside-short", "parameters-together")
+SLOW = ("health", "lengths", "long-beside-short", "parameters-together")
 """Rows that wait for a long answer, or whose proxy waits for other clients."""
 HERE = [
     pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name
@@ -278,6 +278,26 @@ def _late_shorts() -> ProxyDefect:
     return ProxyDefect(does="", ask=ask, whole=change)
 
 
+def _forgets_beyond(size: int) -> Callable[[], ProxyDefect]:
+    """Answer only the beginning of a long prompt, if that beginning was asked just before."""
+
+    def fresh() -> ProxyDefect:
+        last = ""
+
+        def ask(fields: dict[str, Any]) -> dict[str, Any]:
+            nonlocal last
+            prompt = fields.get("prompt")
+            if not isinstance(prompt, str):
+                return fields
+            is_cut = len(last) > size and prompt.startswith(last) and prompt != last
+            known, last = last, prompt
+            return fields | {"prompt": known} if is_cut else fields
+
+        return ProxyDefect(does="", ask=ask)
+
+    return fresh
+
+
 def _fewer_when_seen() -> ProxyDefect:
     """Count a prompt as one token less, once it was asked."""
     seen: set[str] = set()
@@ -416,6 +436,14 @@ UNLISTED = {
     "short prompts after a long one are wrong": (
         ProxyDefect(does="", fresh=_late_shorts),
         "long-beside-short",
+    ),
+    "a cached beginning of 500 tokens loses what follows": (
+        ProxyDefect(does="", fresh=_forgets_beyond(500)),
+        "lengths",
+    ),
+    "a cached beginning of 250 tokens loses what follows": (
+        ProxyDefect(does="", fresh=_forgets_beyond(250)),
+        "lengths",
     ),
     "n is ignored where clients are many": (
         ProxyDefect(does="", crowded=removes("n")),
@@ -559,7 +587,7 @@ def test_one_text_that_differs_accuses_nobody_without_log_probabilities(
 ) -> None:
     """A close decision may fall otherwise in another batch: one text of several is no proof."""
     count = itertools.count()
-    later = {"prefix-cache": 16, "lengths": 45, "long-beside-short": 24}[name]
+    later = {"prefix-cache": 16, "lengths": 93, "long-beside-short": 24}[name]
 
     def change(body: bytes) -> bytes:
         return in_whole(_louder)(body) if next(count) == later else body
@@ -568,6 +596,21 @@ def test_one_text_that_differs_accuses_nobody_without_log_probabilities(
     with proxied(correct, defect) as once:
         found = ask(name, once)
     assert (found.word, found.about) == ("CANNOT TELL", "close"), found.fact
+
+
+def test_a_server_that_takes_no_long_prompt_is_asked_short_ones(correct: str) -> None:
+    """What it refuses is left out, and the fact names the borders that were reached."""
+
+    def short_only(fields: dict[str, Any]) -> dict[str, Any]:
+        return fields | {"max_tokens": -1} if len(fields.get("prompt", "")) > 300 else fields
+
+    with proxied(correct, ProxyDefect(does="", ask=short_only)) as base:
+        found = ask("lengths", base)
+    assert found.word == "CONFORMS"
+    assert "and around 256 tokens" in found.fact
+    with proxied(correct, ProxyDefect(does="", whole=in_whole(_no_usage))) as base:
+        found = ask("lengths", base)
+    assert (found.word, found.fact[:11]) == ("CONFORMS", "16 lengths:")
 
 
 def test_a_server_that_trims_its_texts_is_not_accused(correct: str) -> None:

@@ -13,10 +13,12 @@ from harness.conformance.rows import (
     modes,
     parameters,
     state,
+    struck,
     structured,
 )
 from harness.conformance.rows.row import ALONE, CHATS_BOTH, ConformanceRow
 
+STREAMED: Final[frozenset[Mode]] = frozenset({"streamed completion"})
 WHOLE: Final[frozenset[Mode]] = frozenset({"completion"})
 
 ROWS: Final[dict[str, ConformanceRow]] = {
@@ -306,9 +308,32 @@ ROWS: Final[dict[str, ConformanceRow]] = {
             needs="process",
         ),
         ConformanceRow(
+            name="freeze",
+            promises="An engine that is stopped for a moment does not say that it is healthy.",
+            requests=6,
+            ask=struck.ask_freeze,
+            defect=defects.SAYS_HEALTHY,
+            about="healthy",
+            needs="process",
+            compares=STREAMED,
+        ),
+        ConformanceRow(
+            name="kill",
+            promises="A stream whose engine is killed does not end as a complete one does.",
+            requests=5,
+            ask=struck.ask_kill,
+            defect=defects.ENDS_CLEANLY,
+            about="clean",
+            needs="process",
+            is_long=True,
+        ),
+        ConformanceRow(
             name="lengths",
-            promises="Prompts of 16 lengths get the same text in two parts and whole.",
-            requests=54,
+            promises=(
+                "Prompts of 16 lengths, and around 256 and 512 tokens, get the same text in two"
+                " parts and whole."
+            ),
+            requests=102,
             ask=state.ask_lengths,
             defect=defects.PREFIX_AT_ONCE,
             about="differs",

@@ -89,7 +89,8 @@ def ask_no_cross_talk(setting: Setting) -> Asking[RowFinding]:
     return conforms(f"{2 * CLIENTS} concurrent clients got the texts they got alone")
 
 
-def _demand_unharmed(setting: Setting, before: Answer, what: str) -> Asking[None]:
+def demand_unharmed(setting: Setting, before: Answer, what: str) -> Asking[None]:
+    """Demand that the plain request is answered as before."""
     plain = completion(setting, f"{LATER}after {what}"[:SHOWN])
     after = yield from one(plain)
     if not after.is_answer:
@@ -105,7 +106,7 @@ def ask_disconnect(setting: Setting) -> Asking[RowFinding]:
     leaving = completion(setting, "leaves", stream=True, max_tokens=LONG)
     for _ in range(2):
         yield [leaving.model_copy(update={"leave_after": 2})]
-        yield from _demand_unharmed(setting, before, "a client left")
+        yield from demand_unharmed(setting, before, "a client left")
     return conforms("2 clients left in the middle of a stream; the next answer was as before")
 
 
@@ -169,7 +170,7 @@ def ask_bad_requests(setting: Setting) -> Asking[RowFinding]:
     for request in requests:
         [exchange] = yield [request]
         answer = read(exchange)
-        yield from _demand_unharmed(setting, before, request.label)
+        yield from demand_unharmed(setting, before, request.label)
         if not answer.is_refusal and not answer.is_answer and not odd:
             odd = f"{request.label}: neither an answer nor a refusal: {answer.error}"
     if odd:
@@ -185,5 +186,5 @@ def ask_huge_request(setting: Setting) -> Asking[RowFinding]:
     huge = completion(setting, "10 MB", prompt=FILL.decode())
     # However it is refused: a server may close the connection while we still send.
     yield [huge.model_copy(update={"fill": HUGE})]
-    yield from _demand_unharmed(setting, before, "a prompt of 10 MB")
+    yield from demand_unharmed(setting, before, "a prompt of 10 MB")
     return conforms("the plain answer is as before")
