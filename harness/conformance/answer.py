@@ -298,6 +298,8 @@ def _text_of(answer: Answer, choice: Mapping[str, Any], is_chat: bool, *, stream
         if not isinstance(inner, dict):
             answer.wrong(f"a choice has no {place}")
             return ""
+        if not streamed and inner.get("role") != "assistant":
+            answer.wrong(f"the role of a message is {str(inner.get('role'))[:SHOWN]!r}")
         text = inner.get("content")
         if text is None:
             return ""

@@ -176,6 +176,10 @@ def _first_prompt(fields: Fields) -> Fields:
     return fields | {"prompt": prompt[0]} if isinstance(prompt, list) else fields
 
 
+def _last_message(fields: Fields) -> Fields:
+    return fields | {"messages": fields["messages"][-1:]}
+
+
 def _hot(fields: Fields) -> Fields:
     return fields | {"temperature": 1.5}
 
@@ -224,6 +228,9 @@ ENDS_CLEANLY = ProxyDefect(does="ends broken streams with [DONE]", stream=comple
 ONE_AT_A_TIME = ProxyDefect(does="forwards one request at a time", serial=True)
 HOT = ProxyDefect(does="asks for temperature 1.5 whatever the client asks for", ask=_hot)
 NO_CHAT_STOP = ProxyDefect(does="removes `stop` from chats", ask=in_chats(removes("stop")))
+LAST_MESSAGE = ProxyDefect(
+    does="removes all messages of a chat but the last", ask=in_chats(_last_message)
+)
 NO_CHAT_N = ProxyDefect(does="removes `n` from chats", ask=in_chats(removes("n")))
 NO_CHAT_SEED = ProxyDefect(does="removes `seed` from chats", ask=in_chats(removes("seed")))
 MORE_CHAT_TOKENS = ProxyDefect(

@@ -78,24 +78,27 @@ class Swap:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._waiting: list[bytes] = []
+        self._waiting: dict[str, list[bytes]] = {}
         self._given: dict[int, bytes] = {}
         self.running = 0
 
-    def __call__(self, body: bytes) -> bytes:
-        """Leave an answer here, and return that of another request where there is one."""
+    def __call__(self, body: bytes, kind: str) -> bytes:
+        """Leave an answer here, and return that of another request where there is one of the same
+        kind.
+        """
         with self._changed:
-            if self._waiting:
-                other = self._waiting.pop()
+            waiting = self._waiting.setdefault(kind, [])
+            if waiting:
+                other = waiting.pop()
                 self._given[id(other)] = body
                 self._changed.notify_all()
                 return other
             if self.running < 2:
                 return body
-            self._waiting.append(body)
+            waiting.append(body)
             self._changed.wait_for(lambda: id(body) in self._given, SWAP_WITHIN)
             if id(body) not in self._given:
-                self._waiting.remove(body)
+                waiting.remove(body)
                 return body
             return self._given.pop(id(body))
 
@@ -271,7 +274,9 @@ class ProxyHandler(BaseHTTPRequestHandler):
         body = response.read()
         if self.defect.whole is not None and response.status == 200:
             body = self.defect.whole(body)
-        return self.swap(body) if self.defect.swaps and response.status == 200 else body
+        if not self.defect.swaps or response.status != 200:
+            return body
+        return self.swap(body, response.getheader("content-type", ""))
 
     def _events(self, response: http.client.HTTPResponse) -> Iterator[bytes]:
         assert self.defect.stream is not None

@@ -185,6 +185,7 @@ def called(calls: list[Any], *, stream: bool) -> bytes:
     ]
     parts[-1]["choices"][0]["finish_reason"] = "tool_calls"  # type: ignore[index]
     if not stream:
+        parts[0]["choices"][0]["message"]["role"] = "assistant"  # type: ignore[index]
         return json.dumps(parts[0]).encode()
     lines = [b"data: " + json.dumps(part).encode() for part in parts]
     return b"\n\n".join([*lines, b"data: [DONE]", b""])

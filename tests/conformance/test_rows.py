@@ -268,7 +268,7 @@ def _late_shorts() -> ProxyDefect:
         ids.size = size
         spoiled.add(size)
         # Whoever is answered at once is beside nobody.
-        time.sleep(0.05)
+        time.sleep(0.3 if size > 100 else 0)
         return fields
 
     def change(body: bytes) -> bytes:
@@ -296,6 +296,36 @@ def _forgets_beyond(size: int) -> Callable[[], ProxyDefect]:
         return ProxyDefect(does="", ask=ask)
 
     return fresh
+
+
+def _last_300(fields: dict[str, Any]) -> dict[str, Any]:
+    prompt = fields.get("prompt")
+    return fields | {"prompt": prompt[-300:]} if isinstance(prompt, str) else fields
+
+
+def _in_streamed_chats_last_message(fields: dict[str, Any]) -> dict[str, Any]:
+    is_chat = fields.get("stream") and "messages" in fields
+    return fields | {"messages": fields["messages"][-1:]} if is_chat else fields
+
+
+def _no_role(value: Any) -> None:
+    for choice in value["choices"]:
+        choice.get("message", {}).pop("role", None)
+
+
+def _swapped_streams() -> ProxyDefect:
+    """Give the events of two streams that are there at the same time to each other."""
+    swap = proxy.Swap()
+
+    def change(events: Iterator[bytes]) -> Iterator[bytes]:
+        swap.running += 1
+        # Whoever is answered at once is beside nobody.
+        time.sleep(0.3)
+        body = b"\n\n".join(events)
+        yield from swap(body, "").split(b"\n\n")
+        swap.running -= 1
+
+    return ProxyDefect(does="", stream=change)
 
 
 def _fewer_when_seen() -> ProxyDefect:
@@ -445,6 +475,19 @@ UNLISTED = {
         ProxyDefect(does="", fresh=_forgets_beyond(250)),
         "lengths",
     ),
+    "long prompts lose their beginning": (
+        ProxyDefect(does="", ask=_last_300),
+        "lengths",
+    ),
+    "streamed chats lose their earlier messages": (
+        ProxyDefect(does="", ask=_in_streamed_chats_last_message),
+        "chat-messages",
+    ),
+    "streams of two clients change places": (
+        ProxyDefect(does="", fresh=_swapped_streams),
+        "no-cross-talk",
+    ),
+    "messages have no role": (ProxyDefect(does="", whole=in_whole(_no_role)), "chat"),
     "n is ignored where clients are many": (
         ProxyDefect(does="", crowded=removes("n")),
         "parameters-together",

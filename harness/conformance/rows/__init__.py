@@ -140,6 +140,15 @@ ROWS: Final[dict[str, ConformanceRow]] = {
             about="length",
         ),
         ConformanceRow(
+            name="chat-messages",
+            promises="Earlier messages and a system message belong to the prompt of a chat.",
+            requests=6,
+            ask=modes.ask_chat_messages,
+            defect=defects.LAST_MESSAGE,
+            about="dropped",
+            compares=CHATS_BOTH,
+        ),
+        ConformanceRow(
             name="chat-logprobs",
             promises="Chats give the same logprobs whole and streamed, or refuse them.",
             requests=4,
@@ -258,7 +267,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ConformanceRow(
             name="no-cross-talk",
             promises="Concurrent clients get their own answers.",
-            requests=ALONE * clients.CLIENTS + 2 * clients.CLIENTS,
+            requests=(ALONE + 1) * clients.CLIENTS + 2 * clients.CLIENTS,
             ask=clients.ask_no_cross_talk,
             defect=defects.SWAPS,
             about="swapped",

@@ -19,10 +19,12 @@ from harness.conformance.rows.row import (
     completion,
     conforms,
     fields,
+    honoured,
     lost,
     one,
     ordinary,
     shown,
+    streamed,
     texts,
 )
 
@@ -62,19 +64,27 @@ def ask_no_cross_talk(setting: Setting) -> Asking[RowFinding]:
         alone.append(answers[0])
     if len(set(alone)) < CLIENTS:
         raise Judged("CANNOT TELL", "alike", "two prompts have the same answer")
-    exchanges = yield [*requests, *requests]
+    streams = [
+        streamed(setting, request.label, prompt=prompt, max_tokens=12)
+        for request, prompt in zip(requests, prompts, strict=True)
+    ]
+    # Whether a stream is whole is the promise of another row: it is compared with itself.
+    for stream in streams:
+        alone.append((yield from honoured(stream)).text)  # noqa: PERF401 - a generator
+    exchanges = yield [*requests, *streams]
     moved = 0
     for number, exchange in enumerate(exchanges):
         answer = read(exchange)
-        own = alone[number % CLIENTS]
+        own = alone[number]
         if not answer.is_answer:
             if answer.is_refusal or answer.status in BUSY or exchange.ended == "timed out":
                 raise Judged("CANNOT TELL", "unanswered", f"{2 * CLIENTS} clients: {answer.error}")
             raise Judged(
                 "VIOLATES", "error", f"{2 * CLIENTS} clients at the same time: {answer.error}"
             )
-        if answer.text != own and answer.text in alone:
-            whose = alone.index(answer.text)
+        others = {text for place, text in enumerate(alone) if place % CLIENTS != number % CLIENTS}
+        if answer.text != own and answer.text in others:
+            whose = alone.index(answer.text) % CLIENTS
             fact = (
                 f"client {number % CLIENTS} got the answer of client {whose}: {shown(answer.text)}"
             )

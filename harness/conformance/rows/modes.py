@@ -80,6 +80,32 @@ def ask_chat_max_tokens(setting: Setting) -> Asking[RowFinding]:
     return conforms("1 and 5 tokens, and 5 streamed")
 
 
+def ask_chat_messages(setting: Setting) -> Asking[RowFinding]:
+    """A chat after an earlier exchange, and after a message of the system."""
+    yield from ordinary(completion(setting, "completion"))
+    asked, other = texts(setting, 2)
+    last = {"role": "user", "content": asked}
+    earlier = [{"role": "user", "content": other}, {"role": "assistant", "content": "Yes."}]
+    system = [{"role": "system", "content": other}]
+    alone = yield from honoured(chat(setting, "one message", messages=[last]))
+    changed = False
+    for what, before in (("earlier messages", earlier), ("a system message", system)):
+        for mode, stream in MODES:
+            more = {"messages": [*before, last]}
+            answer = yield from honoured(chat(setting, f"{what}, {mode}", stream=stream, **more))
+            changed = changed or answer.text != alone.text
+            if alone.usage is None or answer.usage is None:
+                continue
+            if answer.usage.prompt <= alone.usage.prompt:
+                counts = f"{answer.usage.prompt} prompt tokens with {what}"
+                fact = f"{mode}: {counts}, {alone.usage.prompt} without"
+                raise Judged("VIOLATES", "dropped", fact)
+    if not changed:
+        fact = "neither earlier messages nor a system message changed the answer"
+        raise Judged("VIOLATES" if setting.samples else "CANNOT TELL", "dropped", fact)
+    return conforms("earlier messages and a system message are counted, and change the answer")
+
+
 def ask_chat_n(setting: Setting) -> Asking[RowFinding]:
     """Two choices in a chat."""
     yield from ordinary(completion(setting, "completion"))

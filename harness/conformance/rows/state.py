@@ -125,10 +125,12 @@ def ask_lengths(setting: Setting) -> Asking[RowFinding]:
         answer = yield from honoured(_short(setting, "continued", f"{prompt} river", more))
         places.append(_Place("short", f"{BASE_WORDS} words and {length} letters", prompt, answer))
     reached: list[str] = []
+    truncated = ""
     for border in BORDERS:
-        found = yield from _around(setting, border, more)
+        found, counts = yield from _around(setting, border, more)
         places += found
         reached += [str(border)] if found else []
+        truncated = truncated or counts
     compared: dict[str, list[Comparison]] = {}
     for place in places:
         request = _short(setting, f"{LATER}whole", f"{place.prompt} river", more)
@@ -138,7 +140,10 @@ def ask_lengths(setting: Setting) -> Asking[RowFinding]:
     around = f", and around {' and '.join(reached)} tokens" if reached else ""
     fact = f"{len(LENGTHS)} lengths{around}: the same text in two parts and whole"
     # Each group by itself: a server may be wrong at one border alone.
-    return worst([judged(group, fact) for group in compared.values()])
+    finding = worst([judged(group, fact) for group in compared.values()])
+    if truncated and finding.word != "VIOLATES":
+        raise Judged("VIOLATES", "truncated", truncated)
+    return finding
 
 
 @dataclass(frozen=True)
@@ -151,10 +156,13 @@ class _Place:
     answer: Answer
 
 
-def _around(setting: Setting, border: int, more: dict[str, Any]) -> Asking[list[_Place]]:
+def _around(
+    setting: Setting, border: int, more: dict[str, Any]
+) -> Asking[tuple[list[_Place], str]]:
     """Ask prompts in two parts that meet around a border, and one that ends there.
 
-    Empty where the server does not count tokens, or takes no prompt of this length.
+    Nothing is returned where the server does not count tokens, or takes no prompt of this length.
+    The second value is what shows that it takes a part of one.
     """
     places: list[_Place] = []
     # As many tokens as a word, and then as a letter, have in this server's tokenizer.
@@ -164,24 +172,30 @@ def _around(setting: Setting, border: int, more: dict[str, Any]) -> Asking[list[
         what = f"border {border}, {number}"
         count = yield from _count(setting, unseen(setting, what, words))
         if not count:
-            return []
+            return [], ""
         words = max(1, int(words * FILLED * border / count))
         begun = unseen(setting, what, words)
         length = yield from _count(setting, begun)
         longer = yield from _count(setting, begun + " a" * LETTERS)
-        if not length or longer <= length:
-            return []
+        if not length or not longer:
+            return [], ""
+        if longer <= length:
+            counts = f"{length} tokens, and {longer} with {LETTERS} more letters"
+            return [], f"a prompt counts {counts}"
         letter = (longer - length) / LETTERS
         goal = border + (-ending if offset is None else offset)
         prompt = begun + " a" * max(0, round((goal - length) / letter))
         cut = yield from one(_short(setting, "its beginning", prompt, more))
         answer = yield from one(_short(setting, "continued", f"{prompt} river", more))
         if cut.is_refusal or answer.is_refusal or cut.usage is None or answer.usage is None:
-            return []
+            return [], ""
         ending = answer.usage.prompt - cut.usage.prompt
+        if ending <= 0:
+            counts = f"{cut.usage.prompt} tokens, and {answer.usage.prompt} with another word"
+            return [], f"a prompt counts {counts}"
         label = f"cut after {cut.usage.prompt} of {answer.usage.prompt} tokens"
         places.append(_Place(str(border), label, prompt, answer))
-    return places
+    return places, ""
 
 
 def _count(setting: Setting, prompt: str) -> Asking[int]:
