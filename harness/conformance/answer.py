@@ -22,11 +22,17 @@ EVENT_STREAM: Final = "text/event-stream"
 
 @dataclass(frozen=True)
 class TokenLogprob:
-    """Log probability of one token that was chosen, and those of the likeliest tokens."""
+    """Log probability of one token that was chosen, and those of the likeliest tokens.
+
+    Attributes:
+        top: log probabilities of the likeliest tokens, as the server lists them.
+        names: those tokens, in the same order.
+    """
 
     token: str
     value: float
     top: tuple[float, ...]
+    names: tuple[str, ...] = ()
 
 
 @dataclass
@@ -68,6 +74,7 @@ class Answer:
         error: how the exchange ended or what the server said, where this is no answer of the model.
         problems: what is not as in OpenAI's schema, the first few.
         choices: by index.
+        place: the event of a stream that is being read; problems name it.
     """
 
     status: int | None
@@ -75,6 +82,8 @@ class Answer:
     problems: list[str] = field(default_factory=list)
     choices: dict[int, Choice] = field(default_factory=dict)
     usage: Usage | None = None
+    place: str = ""
+    _noted: set[str] = field(default_factory=set)
 
     @property
     def is_refusal(self) -> bool:
@@ -107,9 +116,10 @@ class Answer:
         return self.choices[0].tools if 0 in self.choices else []
 
     def wrong(self, what: str) -> None:
-        """Note a problem; of thousands the first few."""
-        if len(self.problems) < PROBLEMS_KEPT:
-            self.problems.append(what)
+        """Note a problem, once with the first event that has it; of thousands the first few."""
+        if len(self.problems) < PROBLEMS_KEPT and what not in self._noted:
+            self._noted.add(what)
+            self.problems.append(f"{self.place}: {what}" if self.place else what)
 
 
 def read(exchange: HTTPExchange) -> Answer:
@@ -178,10 +188,12 @@ def events(body: bytes) -> tuple[list[str], list[str]]:
 def _read_stream(answer: Answer, exchange: HTTPExchange) -> None:
     is_chat = exchange.request.path == CHAT
     first: Mapping[str, Any] = {}
-    for data in _before_done(answer, exchange.body()):
+    for number, data in enumerate(_before_done(answer, exchange.body()), start=1):
+        answer.place = f"event {number}"
         value = _mapping(answer, data)
         if value is None:
             continue
+        answer.place = _place(value, number)
         _demand_head(answer, value, "chat.completion.chunk" if is_chat else "text_completion")
         first = first or value
         if value.get("id") != first.get("id"):
@@ -192,12 +204,24 @@ def _read_stream(answer: Answer, exchange: HTTPExchange) -> None:
                 answer.wrong("text follows the finish reason")
             _take(answer, known, choice, is_chat, streamed=True)
         _take_usage(answer, value)
+    answer.place = ""
     if exchange.ended == "complete":
         for index, known in answer.choices.items():
             if known.finish is None:
                 answer.wrong(f"choice {index} ends without a finish reason")
     if not answer.choices and not answer.error:
         answer.error = "the stream contains no choice"
+
+
+def _place(value: Mapping[str, Any], number: int) -> str:
+    """Return how to find an event in a stream: by what only one event of a stream has."""
+    if value.get("usage") is not None and not value.get("choices"):
+        return "the event with the usage"
+    choices = value.get("choices")
+    listed = choices if isinstance(choices, list) else []
+    if any(isinstance(one, dict) and one.get("finish_reason") is not None for one in listed):
+        return "the event with the finish reason"
+    return f"event {number}"
 
 
 def _before_done(answer: Answer, body: bytes) -> list[str]:
@@ -274,6 +298,8 @@ def _text_of(answer: Answer, choice: Mapping[str, Any], is_chat: bool, *, stream
         if not isinstance(inner, dict):
             answer.wrong(f"a choice has no {place}")
             return ""
+        if not streamed and inner.get("role") != "assistant":
+            answer.wrong(f"the role of a message is {str(inner.get('role'))[:SHOWN]!r}")
         text = inner.get("content")
         if text is None:
             return ""
@@ -348,7 +374,10 @@ def _logprobs(stated: Mapping[str, Any]) -> list[TokenLogprob]:
     tops: Sequence[Any] = stated.get("top_logprobs") or [{}] * len(tokens)
     return [
         TokenLogprob(
-            _word(token), _number(value), tuple(_number(one) for one in (top or {}).values())
+            _word(token),
+            _number(value),
+            tuple(_number(one) for one in (top or {}).values()),
+            tuple(top or {}),
         )
         for token, value, top in zip(tokens, values, tops, strict=True)
     ]
@@ -360,6 +389,7 @@ def _chat_logprobs(stated: Mapping[str, Any]) -> list[TokenLogprob]:
             _word(token["token"]),
             _number(token["logprob"]),
             tuple(_number(top["logprob"]) for top in token.get("top_logprobs") or ()),
+            tuple(_word(top["token"]) for top in token.get("top_logprobs") or ()),
         )
         for token in stated["content"] or ()
     ]

@@ -22,6 +22,8 @@ from harness.conformance.exchange import Chunk, Ended, HTTPExchange, HTTPRequest
 if TYPE_CHECKING:
     import httpx2
 
+    from harness.conformance.strike import EngineStrike
+
 MOST_BYTES = 4 * 2**20
 MOST_CHUNKS = 20_000
 KEPT_HEADERS = (
@@ -40,6 +42,8 @@ take.
 DONE_LINE = b"data: [DONE]"
 DONE_WITHIN = 3.0
 """Seconds after its last event in which a stream has to end."""
+STRIKES_AFTER = 3
+"""Chunks of an answer that have come when its server is struck."""
 CPU_WINDOW = 0.5
 CPU_SETTLES = 0.7
 """Seconds between a client's leaving and the window: a server may finish the token it is at."""
@@ -53,6 +57,7 @@ class Client:
         timeout: seconds for one whole exchange.
         key: sent as a bearer token; None: nothing is.
         cpu_seconds: processor time that the server used so far, where we started it.
+        strike: what can be done to its processes, likewise.
     """
 
     def __init__(
@@ -62,6 +67,7 @@ class Client:
         timeout: float = 60.0,
         key: str | None = None,
         cpu_seconds: Callable[[], float] | None = None,
+        strike: EngineStrike | None = None,
     ) -> None:
         # Imported here, as below: only whoever asks a server needs it.
         import httpx2
@@ -70,6 +76,7 @@ class Client:
         self.timeout = timeout
         self._key = key
         self._cpu_seconds = cpu_seconds
+        self._strike = strike
         # Made once: reading the certificates takes longer than most answers. Plain HTTP needs none.
         self._verify = (
             httpx2.create_ssl_context()
@@ -96,6 +103,9 @@ class Client:
         if request.after_ms:
             time.sleep(request.after_ms / 1000)
         begun = time.monotonic() if begun is None else begun
+        if request.after_strike and self._strike is not None:
+            # Where nothing is struck it is sent all the same, and the row finds that out.
+            self._strike.struck.wait(self.timeout)
         chunks: list[tuple[int, bytes]] = []
         answer: list[httpx2.Response] = []
         detail = ""
@@ -130,6 +140,7 @@ class Client:
             ms=ms,
             busy=meter.rate,
             after=after,
+            struck=self._strike.facts() if request.strike and self._strike is not None else None,
         )
         # A server may say the key letter by letter, so that no bytes of the answer spell it.
         if self._secret is not None and self._secret.lower() in spelled(exchange).lower():
@@ -173,6 +184,10 @@ class Client:
                 if size > MOST_BYTES or len(chunks) == MOST_CHUNKS:
                     return "too large"
                 chunks.append((round((time.monotonic() - begun) * 1000), data))
+                if request.strike and self._strike is not None and len(chunks) == STRIKES_AFTER:
+                    self._strike.strike(
+                        request.strike, lambda: round((time.monotonic() - begun) * 1000)
+                    )
                 if request.leave_after is not None and len(chunks) >= request.leave_after:
                     return "left"
                 if request.leave_after_ms is not None:

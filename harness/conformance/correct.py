@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from math import exp, log
-from typing import Any
+from typing import Any, ClassVar
 
 from harness.conformance.structured import RefusedRequest, StructuredAnswer, structured_answer
 
@@ -32,7 +32,7 @@ MOST_CHOICES = 8
 MOST_STOPS = 4
 MOST_PROMPTS = 16
 BEGINS = "assistant: "
-LONG = 200
+LONG = 100
 PACE = 0.002
 """Seconds for a piece of an answer of at least LONG tokens: a model takes its time as well."""
 
@@ -44,6 +44,22 @@ class DrawnToken:
     byte: int
     logprob: float
     top: tuple[tuple[str, float], ...]
+
+
+class Pace:
+    """The time that a piece of a long answer takes: asleep, or busy where we are measured."""
+
+    is_busy: ClassVar[bool] = False
+
+    @classmethod
+    def take(cls) -> None:
+        """Let it pass."""
+        if not cls.is_busy:
+            time.sleep(PACE)
+            return
+        end = time.monotonic() + PACE
+        while time.monotonic() < end:
+            pass
 
 
 def _candidates(context: bytes) -> list[tuple[str, float]]:
@@ -260,7 +276,7 @@ def _pieces(asked: ParsedRequest, index: int) -> Iterator[TextPiece]:
         made = (DrawnToken(byte, 0.0, ()) for byte in asked.structured.text.encode())
     for count, token in enumerate(made, start=1):
         if asked.max_tokens >= LONG:
-            time.sleep(PACE)
+            Pace.take()
         out += bytes([token.byte])
         waiting.append(token)
         places = [place for place in (out.find(stop) for stop in asked.stops) if place >= 0]
@@ -458,6 +474,13 @@ def _logprobs(asked: ParsedRequest, drawn: list[DrawnToken]) -> dict[str, Any] |
         "token_logprobs": [token.logprob for token in drawn],
         "top_logprobs": [dict(token.top[:most]) for token in drawn],
     }
+
+
+def serve(port: int) -> None:
+    """Serve on a port of loopback until the process ends, as busy as a model."""
+    Pace.is_busy = True
+    with LoopbackServer(("127.0.0.1", port), CorrectHandler) as server:
+        server.serve_forever()
 
 
 @contextmanager

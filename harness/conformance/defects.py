@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import itertools
 import json
 from collections import deque
@@ -89,12 +91,29 @@ def _no_models(value: Any) -> None:
     value["data"] = []
 
 
+def _without_own(fields: Fields) -> Fields:
+    """Ignore the parameters of a request. Without any limit its answer may take a minute."""
+    kept = removes("stop", "n", "logprobs", "seed")(fields)
+    return kept | {"max_tokens": 2 * fields.get("max_tokens", 16)}
+
+
 def _more_tokens(fields: Fields) -> Fields:
     return fields | {"max_tokens": fields.get("max_tokens", 16) + 3}
 
 
 def _without_last(events: Iterator[bytes]) -> Iterator[bytes]:
     return (event for event in events if event != b"data: [DONE]")
+
+
+def completes_broken(events: Iterator[bytes]) -> Iterator[bytes]:
+    """End each stream with [DONE], however the server ended it."""
+    done = b"data: [DONE]"
+    last = b""
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        for last in events:
+            yield last
+    if last != done:
+        yield done
 
 
 def unsteady() -> Callable[[bytes], bytes]:
@@ -157,6 +176,10 @@ def _first_prompt(fields: Fields) -> Fields:
     return fields | {"prompt": prompt[0]} if isinstance(prompt, list) else fields
 
 
+def _last_message(fields: Fields) -> Fields:
+    return fields | {"messages": fields["messages"][-1:]}
+
+
 def _hot(fields: Fields) -> Fields:
     return fields | {"temperature": 1.5}
 
@@ -197,13 +220,17 @@ PREFIX_AT_ONCE = ProxyDefect(
     fresh=prefix_only(1),
 )
 CROWDED = ProxyDefect(
-    does="removes the parameters from requests that arrive at the same time",
-    crowded=removes("stop", "n", "logprobs", "seed", "max_tokens"),
+    does="ignores the parameters of requests that arrive at the same time", crowded=_without_own
 )
 FIRST_PROMPT = ProxyDefect(does="answers only the first of several prompts", ask=_first_prompt)
+SAYS_HEALTHY = ProxyDefect(does="answers /health by itself", healthy=True)
+ENDS_CLEANLY = ProxyDefect(does="ends broken streams with [DONE]", stream=completes_broken)
 ONE_AT_A_TIME = ProxyDefect(does="forwards one request at a time", serial=True)
 HOT = ProxyDefect(does="asks for temperature 1.5 whatever the client asks for", ask=_hot)
 NO_CHAT_STOP = ProxyDefect(does="removes `stop` from chats", ask=in_chats(removes("stop")))
+LAST_MESSAGE = ProxyDefect(
+    does="removes all messages of a chat but the last", ask=in_chats(_last_message)
+)
 NO_CHAT_N = ProxyDefect(does="removes `n` from chats", ask=in_chats(removes("n")))
 NO_CHAT_SEED = ProxyDefect(does="removes `seed` from chats", ask=in_chats(removes("seed")))
 MORE_CHAT_TOKENS = ProxyDefect(

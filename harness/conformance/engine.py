@@ -37,7 +37,7 @@ POLL: Final = 0.1
 HEALTH_TIMEOUT: Final = 5.0
 LOG_KEPT: Final = 2**16
 LAST_LINE: Final = 200
-STARTS: Final = 40
+STARTS: Final = 60
 """More than every repetition of the rows that may harm needs."""
 _VERSION: Final = re.compile(r"[0-9][A-Za-z0-9.!+]*")
 RAISED: Final = re.compile(r"^[\w.]*(Error|Exception|NotFound|Interrupt)\b")
@@ -104,6 +104,9 @@ ENGINES: Final = {
             "127.0.0.1",
             "--port",
             "{port}",
+            # Prompts of a small model are short, and its borders are where its users' prompts are.
+            "--prefill-step-size",
+            "64",
         ),
         distributions=("mlx-lm", "mlx"),
         package="mlx-lm[cpu]",
@@ -324,7 +327,7 @@ class EngineProcess:
         child = self._child
         if child is None:
             return
-        left = self._processes()
+        left = self.processes()
         for number in numbers:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, number)
@@ -337,10 +340,26 @@ class EngineProcess:
         child.wait()
         self._child = None
 
+    def processes(self) -> list[psutil.Process]:
+        """All its processes, the one that was started first."""
+        assert self._child is not None
+        try:
+            process = psutil.Process(self._child.pid)
+            return [process, *process.children(recursive=True)]
+        except psutil.Error:
+            return []
+
+    def exit_code(self, seconds: float) -> int | None:
+        """Wait so long for it to end; returns its exit code, or None where it runs on."""
+        assert self._child is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._child.wait(timeout=seconds)
+        return None
+
     def cpu_seconds(self) -> float:
         """Processor time of all its processes so far."""
         used = 0.0
-        for process in self._processes():
+        for process in self.processes():
             with contextlib.suppress(psutil.Error):
                 times = process.cpu_times()
                 used += times.user + times.system
@@ -357,14 +376,6 @@ class EngineProcess:
         ):
             data = data.replace(path.encode(), word.encode())
         return data[-LOG_KEPT:]
-
-    def _processes(self) -> list[psutil.Process]:
-        assert self._child is not None
-        try:
-            process = psutil.Process(self._child.pid)
-            return [process, *process.children(recursive=True)]
-        except psutil.Error:
-            return []
 
     def _health(self) -> int | None:
         """Return the status that its path of health answers; None without an answer."""

@@ -21,6 +21,8 @@ from harness.forms.strict_json import strict_json
 COMPLETIONS: Final = "/v1/completions"
 CHAT: Final = "/v1/chat/completions"
 MODELS: Final = "/v1/models"
+Mode = Literal["completion", "streamed completion", "chat", "streamed chat"]
+"""How a request asks for a text: servers have code of their own for each."""
 FILL: Final = b"<FILL>"
 """Where a body that is too long to be kept is filled up."""
 ENCODED: Final = "base64:"
@@ -64,6 +66,29 @@ def unpack(text: str) -> bytes:
     return data
 
 
+StrikeKind = Literal["freeze", "kill"]
+
+
+class StrikeFacts(Model):
+    """What was done to an engine in the middle of an answer.
+
+    Attributes:
+        kind: its busiest process was stopped, or killed.
+        ms: of the exchange, when it had been done.
+        until_ms: when a process that was stopped was let go on.
+        processes: that the engine had.
+        state: what the kernel said of the process then.
+        exit_code: of the engine; None where it did not end.
+    """
+
+    kind: StrikeKind
+    ms: Annotated[int, Field(ge=0)]
+    until_ms: int | None = None
+    processes: Annotated[int, Field(ge=1)]
+    state: str
+    exit_code: int | None = None
+
+
 class HTTPRequest(Model):
     """One request.
 
@@ -74,6 +99,8 @@ class HTTPRequest(Model):
         after_ms: milliseconds to wait before it is sent, beside others that are not told to.
         leave_after: chunks after which we close the connection; None: never.
         leave_after_ms: milliseconds after the first chunk, likewise.
+        strike: what is done to the engine when the first chunks of the answer have come.
+        after_strike: whether it is sent when that has been done, beside the request that states it.
     """
 
     label: str
@@ -84,6 +111,8 @@ class HTTPRequest(Model):
     after_ms: Annotated[int, Field(ge=0, le=10_000)] = 0
     leave_after: Annotated[int, Field(ge=1)] | None = None
     leave_after_ms: Annotated[int, Field(ge=1)] | None = None
+    strike: StrikeKind | None = None
+    after_strike: bool = False
 
     def content(self) -> bytes:
         """Return the body as it is sent."""
@@ -96,6 +125,13 @@ class HTTPRequest(Model):
         except ValueError:
             return {}
         return value if isinstance(value, dict) else {}
+
+    def mode(self) -> Mode:
+        """Return how it asks for a text."""
+        is_streamed = self.fields().get("stream") is True
+        if self.path == CHAT:
+            return "streamed chat" if is_streamed else "chat"
+        return "streamed completion" if is_streamed else "completion"
 
     def curl(self, base: str, *, authorized: bool) -> str:
         """Return a line for a shell that sends the same request."""
@@ -114,7 +150,22 @@ class HTTPRequest(Model):
         if self.body.startswith(ENCODED):
             coded = self.body.removeprefix(ENCODED)
             return f"echo {coded} | base64 -d | {line} --data-binary @-"
-        return f"{line} -d {shlex.quote(body.decode())}"
+        line += f" -d {shlex.quote(body.decode())}"
+        # A client that leaves: in a stream each event has a line and a blank one.
+        return f"{line} | head -n {2 * self.leave_after}" if self.leave_after else line
+
+
+def curl_line(requests: Sequence[HTTPRequest], base: str, *, authorized: bool) -> str:
+    """Return a line for a shell that sends requests as they were sent: several at the same time."""
+    if len(requests) == 1:
+        return requests[0].curl(base, authorized=authorized)
+    parts = []
+    for request in requests:
+        line = request.curl(base, authorized=authorized)
+        wait = f"sleep {request.after_ms / 1000:g}; " if request.after_ms else ""
+        # Each answer is written at once when it ended, or the shell would mix them.
+        parts.append(f"({wait}printf '%s\\n' \"$({line})\") &")
+    return " ".join([*parts, "wait"])
 
 
 def post(label: str, path: str, fields: Mapping[str, Any], **more: Any) -> HTTPRequest:
@@ -146,6 +197,7 @@ class HTTPExchange(Model):
         busy: processor seconds a second that the server used between the first chunk and the end;
             None where it was not measured.
         after: likewise in a window after we left.
+        struck: what was done to the engine meanwhile.
     """
 
     request: HTTPRequest
@@ -157,6 +209,7 @@ class HTTPExchange(Model):
     ms: Annotated[int, Field(ge=0)]
     busy: float | None = None
     after: float | None = None
+    struck: StrikeFacts | None = None
 
     def body(self) -> bytes:
         """Return the body of the answer, as it came."""

@@ -52,6 +52,7 @@ class ProxyDefect:
         breaks_after: answers nothing any more after a request that the server refused, or after a
             client left.
         holds_open: does not end a stream after its last event.
+        healthy: answers GET by itself, with 200.
         fresh: makes the defect of one proxy, where it remembers what passed through.
     """
 
@@ -65,6 +66,7 @@ class ProxyDefect:
     hides_leaving: bool = False
     breaks_after: Literal["", "refusal", "leaving"] = ""
     holds_open: bool = False
+    healthy: bool = False
     fresh: Callable[[], ProxyDefect] | None = None
 
 
@@ -76,24 +78,27 @@ class Swap:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._waiting: list[bytes] = []
+        self._waiting: dict[str, list[bytes]] = {}
         self._given: dict[int, bytes] = {}
         self.running = 0
 
-    def __call__(self, body: bytes) -> bytes:
-        """Leave an answer here, and return that of another request where there is one."""
+    def __call__(self, body: bytes, kind: str) -> bytes:
+        """Leave an answer here, and return that of another request where there is one of the same
+        kind.
+        """
         with self._changed:
-            if self._waiting:
-                other = self._waiting.pop()
+            waiting = self._waiting.setdefault(kind, [])
+            if waiting:
+                other = waiting.pop()
                 self._given[id(other)] = body
                 self._changed.notify_all()
                 return other
             if self.running < 2:
                 return body
-            self._waiting.append(body)
+            waiting.append(body)
             self._changed.wait_for(lambda: id(body) in self._given, SWAP_WITHIN)
             if id(body) not in self._given:
-                self._waiting.remove(body)
+                waiting.remove(body)
                 return body
             return self._given.pop(id(body))
 
@@ -137,6 +142,11 @@ class ProxyHandler(BaseHTTPRequestHandler):
         """Keep silent."""
 
     def do_GET(self) -> None:
+        if self.defect.healthy:
+            self.send_response(200)
+            self.send_header("content-length", "0")
+            self.end_headers()
+            return
         with self._in_turn():
             self._forward(b"")
 
@@ -264,7 +274,9 @@ class ProxyHandler(BaseHTTPRequestHandler):
         body = response.read()
         if self.defect.whole is not None and response.status == 200:
             body = self.defect.whole(body)
-        return self.swap(body) if self.defect.swaps and response.status == 200 else body
+        if not self.defect.swaps or response.status != 200:
+            return body
+        return self.swap(body, response.getheader("content-type", ""))
 
     def _events(self, response: http.client.HTTPResponse) -> Iterator[bytes]:
         assert self.defect.stream is not None

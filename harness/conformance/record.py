@@ -6,13 +6,20 @@ Every row is run again over its exchanges, so the record cannot say what they do
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import ClassVar, Final, Literal, get_args
 
 from harness.conformance.answer import read as read_answer
 from harness.conformance.correct import MODEL as CORRECT
 from harness.conformance.correct import chat_prompt
-from harness.conformance.exchange import HTTPExchange, HTTPRequest, read_lines, unpack
+from harness.conformance.exchange import (
+    HTTPExchange,
+    HTTPRequest,
+    Mode,
+    curl_line,
+    read_lines,
+    unpack,
+)
 from harness.conformance.rows import ROWS
 from harness.conformance.rows.row import (
     LATER,
@@ -145,6 +152,8 @@ class ConformanceFacts(SeriesFacts):
             chats={prompt: [len(chat_prompt(prompt))] for prompt in self.chats or {}}
             if is_own
             else self.chats,
+            # Engines are started again by us, and proxies are made anew.
+            waits=where == "bare" and self.server.engine is None,
             number=WHERES.index(where) * REPETITIONS + repetition,
         )
 
@@ -237,7 +246,7 @@ def evidence_path(row: str, where: Where, repetition: int) -> str:
 def word_of(findings: Sequence[RowFinding]) -> tuple[Word, RowFinding]:
     """Return what several repetitions say together, and the one that says it."""
     violating = [finding for finding in findings if finding.word == "VIOLATES"]
-    if len(violating) == len(findings):
+    if len(violating) == len(findings) or is_lost(findings):
         return "VIOLATES", violating[0]
     if violating:
         return "CANNOT TELL", violating[0]
@@ -248,6 +257,19 @@ def word_of(findings: Sequence[RowFinding]) -> tuple[Word, RowFinding]:
         if alike:
             return "CANNOT TELL", alike[0]
     raise AssertionError("no repetition")
+
+
+def is_lost(findings: Sequence[RowFinding]) -> bool:
+    """Whether a row lost the server for good: no repetition behind that got an answer.
+
+    A server that somebody else started cannot be started again for the next repetition.
+    """
+    words = [finding.word for finding in findings]
+    count = words.count("VIOLATES")
+    if not 0 < count < len(findings) or words[:count] != ["VIOLATES"] * count:
+        return False
+    is_dead = all(finding.about == "dead" for finding in findings[:count])
+    return is_dead and all(finding.about == "unanswered" for finding in findings[count:])
 
 
 def places_after(bare: Sequence[RowFinding]) -> tuple[Where, ...]:
@@ -290,7 +312,7 @@ def assemble(read: Read, names: Collection[str], facts: ConformanceFacts) -> Con
         facts=facts,
         rows=results,
         verdict=verdict_of(results),
-        unsteady=unsteady,
+        unsteady="; ".join(unsteady.values()),
         tells=list(_tells(bare)),
     )
 
@@ -306,11 +328,11 @@ def verdict_of(rows: Sequence[RowResult]) -> Verdict:
     return "PASS"
 
 
-def unsteady_in(exchanges: Sequence[HTTPExchange]) -> str:
-    """Return a request at temperature 0 that the server answered with two texts, in any row.
-
-    Empty where there is none.
+def unsteady_in(exchanges: Sequence[HTTPExchange]) -> dict[Mode, str]:
+    """Return a request at temperature 0 that the server answered with two texts, in any row, by
+    its mode.
     """
+    found: dict[Mode, str] = {}
     texts: dict[tuple[str, str], str] = {}
     for exchange in exchanges:
         request = exchange.request
@@ -324,8 +346,9 @@ def unsteady_in(exchanges: Sequence[HTTPExchange]) -> str:
             continue
         known = texts.setdefault((request.path, request.body), answer.text)
         if known != answer.text:
-            return f"{request.label}: {known[:30]!r}, then {answer.text[:30]!r}"
-    return ""
+            fact = f"{request.label}: {known[:30]!r}, then {answer.text[:30]!r}"
+            found.setdefault(request.mode(), fact)
+    return found
 
 
 class RowReplay:
@@ -339,6 +362,7 @@ class RowReplay:
         self.authorized = facts.server.authorized
         self.files: set[str] = set()
         self.exchanges: dict[tuple[Where, int], list[HTTPExchange]] = {}
+        self._groups: dict[tuple[Where, int], list[list[HTTPRequest]]] = {}
         self.places: dict[Where, list[RowFinding]] = {}
         self._facts = facts
         self._read = read
@@ -368,37 +392,43 @@ class RowReplay:
                 raise RecordError(f"{path}: {error}") from None
             left = iter(exchanges)
             setting = self._facts.setting(where, repetition)
-            self.places[where].append(drive(self.row, setting, _kept(left, path)))
+            groups = self._groups.setdefault((where, repetition), [])
+            self.places[where].append(drive(self.row, setting, _kept(left, path, groups)))
             if next(left, None) is not None:
                 raise RecordError(f"{path} contains more exchanges than the row makes")
             self.exchanges[where, repetition] = exchanges
             self.files.add(path)
 
-    def result(self, unsteady: str) -> RowResult:
+    def result(self, unsteady: Mapping[Mode, str]) -> RowResult:
         """Return what the row says, with its control."""
         word, finding = word_of(self.places["bare"])
         violated = sum(one.word == "VIOLATES" for one in self.places["bare"])
         repetition = self.places["bare"].index(finding)
+        count = f"{violated} of {REPETITIONS}"
         control = self._control(word)
         fact = finding.fact
         if word == "CANNOT TELL" and violated:
             fact = f"violated in {violated} of {REPETITIONS} repetitions: {fact}"
-        if word == "VIOLATES" and unsteady and finding.about in TEXTUAL:
+        shaky = self.row.compares & unsteady.keys()
+        if word == "VIOLATES" and shaky and finding.about in TEXTUAL:
             word = "CANNOT TELL"
             fact = f"the server does not repeat its texts at temperature 0, so this may be chance: {fact}"
+        if word == "VIOLATES" and is_lost(self.places["bare"]):
+            count = f"{violated} of {violated}"
+            fact = f"{fact}; the server answered no request of the next repetitions"
         if word != "CANNOT TELL" and not control.shown:
             word = "CANNOT TELL"
             fact = f"without a control ({control.fact}): {fact}"
         curls: list[str] = []
         if word == "VIOLATES":
-            curls = list(self._curls(self.exchanges["bare", repetition]))
+            curls = list(self._curls(self._groups["bare", repetition]))
         return RowResult(
             name=self.row.name,
             promises=self.row.promises,
             word=word,
             fact=fact,
             requests=sum(map(len, self.exchanges.values())),
-            count=f"{violated} of {REPETITIONS}",
+            count=count,
             evidence=evidence_path(self.row.name, "bare", repetition),
             control=control,
             curls=curls,
@@ -436,23 +466,27 @@ class RowReplay:
             fact = f"the row saw a difference other than the defect: {broken[1].fact}"
         return ControlResult(shown=not fact, on=on, does=does, fact=fact or broken[1].fact)
 
-    def _curls(self, exchanges: Sequence[HTTPExchange]) -> Iterator[str]:
-        """Return the last requests before the violation, each once."""
-        asked: dict[tuple[str, str], HTTPRequest] = {}
-        for one in exchanges:
+    def _curls(self, groups: Sequence[Sequence[HTTPRequest]]) -> Iterator[str]:
+        """Return the last requests before the violation, each once; on one line those that were
+        sent at the same time.
+        """
+        asked: dict[tuple[tuple[str, str], ...], Sequence[HTTPRequest]] = {}
+        for group in groups:
             # Where it was asked last: beside the requests that it was compared with.
-            asked.pop((one.request.path, one.request.body), None)
-            asked[one.request.path, one.request.body] = one.request
-        for request in list(asked.values())[-CURLS_SHOWN:]:
-            yield request.curl("$URL", authorized=self.authorized)
+            key = tuple((request.path, request.body) for request in group)
+            asked.pop(key, None)
+            asked[key] = group
+        for group in list(asked.values())[-CURLS_SHOWN:]:
+            yield curl_line(group, "$URL", authorized=self.authorized)
 
 
 def _kept(
-    left: Iterator[HTTPExchange], path: str
+    left: Iterator[HTTPExchange], path: str, groups: list[list[HTTPRequest]]
 ) -> Callable[[list[HTTPRequest]], list[HTTPExchange]]:
-    """Return what answers a row from a file."""
+    """Return what answers a row from a file; requests that are sent together go to `groups`."""
 
     def send(requests: list[HTTPRequest]) -> list[HTTPExchange]:
+        groups.append(requests)
         found: list[HTTPExchange] = []
         for request in requests:
             exchange = next(left, None)

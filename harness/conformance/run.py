@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ from harness.conformance.engine import (
 )
 from harness.conformance.exchange import MODELS, HTTPExchange, HTTPRequest, write_lines
 from harness.conformance.judged import FOLDER, Conformance
+from harness.conformance.own import running_own
 from harness.conformance.proxy import PASS_THROUGH, proxied
 from harness.conformance.record import (
     FORMAT,
@@ -47,6 +49,7 @@ from harness.conformance.record import (
 )
 from harness.conformance.rows import ROWS
 from harness.conformance.rows.row import ConformanceRow, RowFinding, drive
+from harness.conformance.strike import EngineStrike
 from harness.conformance.tokens import TokenCounts, TokenizerProblem
 from harness.forms.digest import sha256
 from harness.forms.source import real_place
@@ -318,6 +321,7 @@ class RowsAsking:
         self._account = account
         self._begun = time.monotonic()
         self._correct = ""
+        self._own: EngineProcess | None = None
 
     def ask_all(self, folder: ResultsFolder) -> tuple[list[str], dict[str, str]]:
         """Ask every row; returns those that were asked, and why the others were not."""
@@ -366,9 +370,7 @@ class RowsAsking:
         begun = time.monotonic()
         bare = self._at(row, "bare", files)
         for where in places_after(bare):
-            # Nobody measures the processor time of our own server: it runs in this process.
-            if where not in ON_OWN or row.needs != "process":
-                self._at(row, where, files)
+            self._at(row, where, files)
         words = ", ".join(sorted({finding.word for finding in bare}))
         sent = sum(map(len, files.values()))
         took = time.monotonic() - begun
@@ -381,6 +383,9 @@ class RowsAsking:
         """Ask one row at one place, three times."""
         found: list[RowFinding] = []
         is_own = where in ON_OWN
+        process = self._process
+        if is_own:
+            process = self._own_process() if row.needs == "process" else None
         for repetition in range(REPETITIONS):
             # A proxy of its own: what one repetition broke must not be broken in the next.
             with self._place(row, where) as base:
@@ -388,17 +393,24 @@ class RowsAsking:
                     base,
                     timeout=self._settings.timeout,
                     key=None if is_own else self._settings.api_key,
-                    cpu_seconds=None
-                    if is_own or self._process is None
-                    else self._process.cpu_seconds,
+                    cpu_seconds=None if process is None else process.cpu_seconds,
+                    strike=(
+                        EngineStrike(process.processes, process.exit_code)
+                        if process is not None and row.needs == "process"
+                        else None
+                    ),
                 )
                 kept: list[HTTPExchange] = []
                 setting = self._facts.setting(where, repetition)
                 found.append(drive(row, setting, self._sends(client, kept)))
                 files[evidence_path(row.name, where, repetition)] = kept
-            if self._process is not None and not is_own:
+            if process is not None:
+                if any(exchange.request.strike == "kill" for exchange in kept):
+                    # Nothing that it did by itself: it is not among its exits.
+                    process.stop((signal.SIGKILL,))
+                    process.start()
                 is_harmed = row.may_harm and found[-1].word not in ("CONFORMS", "REFUSES")
-                self._process.revive(f"{row.name} ({where})", is_harmed=is_harmed)
+                process.revive(f"{row.name} ({where})", is_harmed=is_harmed)
         return found
 
     def _sends(
@@ -413,12 +425,23 @@ class RowsAsking:
 
         return send
 
+    def _own_process(self) -> EngineProcess:
+        """Return our correct server in a process of its own."""
+        if self._own is None:
+            room = Path(self._stack.enter_context(tempfile.TemporaryDirectory())) / "own"
+            self._own = self._stack.enter_context(running_own(room))
+        return self._own
+
     @contextmanager
     def _place(self, row: ConformanceRow, where: Where) -> Iterator[str]:
         """Give the address at which a row is asked."""
-        if where in ON_OWN and not self._correct:
-            self._correct = self._stack.enter_context(serving())
-        base = self._correct if where in ON_OWN else self._facts.server.base
+        base = self._facts.server.base
+        if where in ON_OWN and row.needs == "process":
+            base = self._own_process().base
+        elif where in ON_OWN:
+            if not self._correct:
+                self._correct = self._stack.enter_context(serving())
+            base = self._correct
         if where in ("bare", "own"):
             yield base
             return

@@ -1,6 +1,11 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import threading
+from http.server import BaseHTTPRequestHandler
 from itertools import pairwise
 from typing import Any
 
@@ -15,12 +20,14 @@ from harness.conformance.exchange import (
     Chunk,
     HTTPExchange,
     HTTPRequest,
+    curl_line,
     pack,
     post,
     read_lines,
     unpack,
     write_lines,
 )
+from tests.conformance.asking import odd_server
 
 HEAD = {"id": "1", "object": "text_completion", "created": 1, "model": "m"}
 KIND = {True: "text/event-stream", False: "application/json"}
@@ -178,6 +185,7 @@ def called(calls: list[Any], *, stream: bool) -> bytes:
     ]
     parts[-1]["choices"][0]["finish_reason"] = "tool_calls"  # type: ignore[index]
     if not stream:
+        parts[0]["choices"][0]["message"]["role"] = "assistant"  # type: ignore[index]
         return json.dumps(parts[0]).encode()
     lines = [b"data: " + json.dumps(part).encode() for part in parts]
     return b"\n\n".join([*lines, b"data: [DONE]", b""])
@@ -219,6 +227,53 @@ def test_an_error_of_a_server_is_told_with_its_message() -> None:
     for body in (b'{"error": {"message": "no"}}', b'{"error": "no"}', b'{"detail": "no"}', b"no"):
         answer = read(exchange([body], stream=False, status=400))
         assert (answer.error, answer.is_refusal) == ("400: no", True)
+
+
+def test_a_problem_names_the_event_that_has_it() -> None:
+    """By its number, or by what only one event has; what all events have is noted once."""
+    body = stream_of(["a", "b"])
+    usage = {**HEAD, "object": "chat.completion", "choices": [], "usage": {}}
+    odd = body.replace(
+        b"data: [DONE]", b"data: " + json.dumps(usage).encode() + b"\n\ndata: [DONE]"
+    )
+    answer = read(exchange([odd], stream=True))
+    place = "the event with the usage"
+    assert answer.problems == [
+        f"{place}: object is 'chat.completion', not 'text_completion'",
+        f"{place}: usage does not contain three integers",
+    ]
+    second = body.replace(b'"id": "1"', b'"id": 1').replace(b'"text": "b"', b'"text": 2')
+    assert read(exchange([second], stream=True)).problems == [
+        "event 1: id is not of type str",
+        "event 2: the text of a choice is not a text",
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
+def test_lines_of_concurrent_requests_are_sent_at_the_same_time() -> None:
+    """Pasted into a shell: no request is answered before all of them are there."""
+    together = threading.Barrier(3)
+    bodies = []
+
+    def answer(handler: BaseHTTPRequestHandler, body: bytes) -> None:
+        bodies.append(json.loads(body)["prompt"])
+        together.wait(20)
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+
+    requests = [
+        post("asked", COMPLETIONS, {"prompt": prompt}, after_ms=wait)
+        for prompt, wait in (("it's", 0), ("$b", 20), ("c", 0))
+    ]
+    line = curl_line(requests, "$URL", authorized=True)
+    assert "\n" not in line
+    with odd_server(answer) as base:
+        environment = {"URL": base, "KEY": "k", "PATH": os.environ["PATH"]}
+        done = subprocess.run(
+            ["sh", "-c", line], env=environment, capture_output=True, timeout=60, check=True
+        )
+    assert sorted(bodies) == sorted(["it's", "$b", "c"])
+    assert done.stdout.split() == [b"ok"] * 3
 
 
 def test_a_curl_line_sends_the_same_bytes_and_no_key() -> None:

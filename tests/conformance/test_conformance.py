@@ -9,6 +9,8 @@ import re
 import shutil
 import socket
 import subprocess
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -18,13 +20,14 @@ import pytest
 
 from harness.cli.reports import replay_of
 from harness.conformance.correct import MODEL, serving
-from harness.conformance.defects import in_events, in_whole, removes
+from harness.conformance.defects import drops_last_text, in_events, in_whole, removes
 from harness.conformance.engine import ENGINES, EngineError, ServedEngine
 from harness.conformance.exchange import read_lines, write_lines
 from harness.conformance.proxy import ProxyDefect, proxied
 from harness.conformance.record import PATH as FACTS
-from harness.conformance.record import ConformanceRecord, word_of
+from harness.conformance.record import ConformanceRecord, is_lost, word_of
 from harness.conformance.report import first_screen, render
+from harness.conformance.rows import ROWS
 from harness.conformance.rows.row import RowFinding
 from harness.conformance.run import ConformanceError, ConformanceSettings, base_of, conform, older
 from harness.forms import manifest
@@ -303,6 +306,108 @@ def test_words_of_repetitions_are_put_together_without_accusing() -> None:
     assert word("REFUSES", "REFUSES", "REFUSES") == "REFUSES"
     assert word("REFUSES", "CONFORMS", "CONFORMS") == "CANNOT TELL"
     assert word("CANNOT TELL", "CONFORMS", "CONFORMS") == "CANNOT TELL"
+
+
+def test_a_server_is_lost_only_where_nothing_answers_any_more() -> None:
+    """A server that was dead once and answered later is not lost, nor one that never answered."""
+
+    def lost(*found: tuple[str, str]) -> bool:
+        return is_lost([RowFinding(word=word, about=about, fact="") for word, about in found])  # type: ignore[arg-type]
+
+    dead = ("VIOLATES", "dead")
+    gone = ("CANNOT TELL", "unanswered")
+    assert lost(dead, gone, gone)
+    assert lost(dead, dead, gone)
+    assert not lost(dead, ("CONFORMS", ""), gone)
+    assert not lost(gone, dead, gone)
+    assert not lost(gone, gone, gone)
+    assert not lost(("VIOLATES", "text"), gone, gone)
+    assert not lost(dead, ("CANNOT TELL", "busy"), gone)
+
+
+@pytest.mark.slow
+def test_a_server_that_is_lost_for_good_is_accused_by_one_repetition(
+    correct: str, tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody can ask it a second time, so the one loss counts, and the report says so."""
+    monkeypatch.setattr("harness.conformance.rows.row.WAITS_MS", (10, 20))
+    with proxied(correct, ROWS["bad-requests"].defect) as base:
+        finished = made(
+            base, tmp_path, key=key, rows=("bad-requests", "huge-request"), may_break=True
+        )
+    words = {row.name: row.word for row in finished.record.rows}
+    assert (words["bad-requests"], words["huge-request"]) == ("VIOLATES", "CANNOT TELL")
+    (row,) = finished.record.of("VIOLATES")
+    assert row.count == "1 of 1"
+    assert "answered no request of the next repetitions" in row.fact
+    assert verified(finished.folder, key).ok
+
+
+@pytest.mark.slow
+def test_a_server_that_comes_back_is_asked_again(
+    correct: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody else starts it again: each repetition loses it, and waits until it answers."""
+    monkeypatch.setattr("harness.conformance.rows.row.WAITS_MS", (10, 20, 30))
+    silent = 0
+
+    def answer(handler: BaseHTTPRequestHandler, body: bytes) -> None:
+        nonlocal silent
+        if b'"max_tokens": -1' in body:
+            silent = 3
+        if silent:
+            silent -= 1
+            return
+        pass_on(handler, body, correct)
+
+    with odd_server(answer) as base:
+        record = made(base, tmp_path, model=MODEL, rows=("bad-requests",), may_break=True).record
+    (row,) = record.of("VIOLATES")
+    assert row.count == "3 of 3"
+    assert "it answered again later" in row.fact
+
+
+def pass_on(handler: BaseHTTPRequestHandler, body: bytes, base: str) -> None:
+    """Answer as another server does."""
+    asked = urllib.request.Request(f"{base}{handler.path}", body or None)  # noqa: S310 - loopback
+    try:
+        with urllib.request.urlopen(asked) as response:  # noqa: S310 - loopback
+            status, data = response.status, response.read()
+    except urllib.error.HTTPError as error:
+        status, data = error.code, error.read()
+    handler.send_response(status)
+    handler.send_header("content-type", "application/json")
+    handler.send_header("content-length", str(len(data)))
+    handler.end_headers()
+    handler.wfile.write(data)
+
+
+@pytest.mark.slow
+def test_only_a_row_that_compares_texts_of_an_unsteady_mode_is_left_undecided(
+    correct: str, tmp_path: Path
+) -> None:
+    """Streamed chats are sampled: that is a violation itself, chats cannot be compared with them,
+    and what completions do wrong is still an accusation.
+    """
+
+    def hot(fields: dict[str, object]) -> dict[str, object]:
+        is_streamed_chat = fields.get("stream") and "messages" in fields
+        return fields | {"temperature": 1.5} if is_streamed_chat else fields
+
+    def drops(events: Iterator[bytes]) -> Iterator[bytes]:
+        listed = list(events)
+        is_chat = b"chat.completion" in listed[0]
+        yield from listed if is_chat else drops_last_text(iter(listed))
+
+    rows = ("temperature", "chat-stop", "stream-is-whole")
+    with proxied(correct, ProxyDefect(does="", ask=hot, stream=drops)) as base:
+        record = made(base, tmp_path, rows=rows).record
+    words = {row.name: (row.word, row.fact) for row in record.rows}
+    assert words["temperature"][0] == "VIOLATES", words
+    assert "in a streamed chat: temperature 0 gave" in words["temperature"][1]
+    assert words["stream-is-whole"][0] == "VIOLATES", words
+    assert words["chat-stop"][0] == "CANNOT TELL", words
+    assert "streamed" in record.unsteady
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import itertools
 import json
 import re
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
@@ -23,7 +24,7 @@ from harness.conformance.rows.parameters import stop_of
 from harness.conformance.rows.row import drive, texts
 from tests.conformance.asking import ask, known_to, odd_server
 
-SLOW = ("health", "long-beside-short", "parameters-together")
+SLOW = ("health", "lengths", "long-beside-short", "parameters-together")
 """Rows that wait for a long answer, or whose proxy waits for other clients."""
 HERE = [
     pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name
@@ -195,6 +196,138 @@ def _no_text(value: Any) -> None:
         choice["text"] = ""
 
 
+def _other_tops(value: Any) -> None:
+    for choice in value["choices"]:
+        stated = choice.get("logprobs") or {}
+        for tops in stated.get("top_logprobs") or ():
+            for name in list(tops)[1:]:
+                tops[f"{name}?"] = tops.pop(name) - 0.5
+        for token in stated.get("content") or ():
+            token["top_logprobs"] = token["top_logprobs"][:1]
+
+
+def _no_tops(value: Any) -> None:
+    for choice in value["choices"]:
+        if choice.get("logprobs"):
+            choice["logprobs"]["top_logprobs"] = None
+            for token in choice["logprobs"].get("content") or ():
+                token["top_logprobs"] = []
+
+
+def _seed_zero_is_none(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name != "seed" or value}
+
+
+def _copied_choices(value: Any) -> None:
+    for choice in value["choices"][1:]:
+        choice |= {**value["choices"][0], "index": choice["index"]}
+
+
+def _copied_streams(events: Iterator[bytes]) -> Iterator[bytes]:
+    """Give the events of the first choice to the second too."""
+    for event in events:
+        value = json.loads(event.removeprefix(b"data: ")) if has_choices(event) else None
+        if value is None or value["choices"][0]["index"] == 0:
+            yield event
+        if value is not None and value["choices"][0]["index"] == 0:
+            value["choices"][0]["index"] = 1
+            yield b"data: " + json.dumps(value).encode()
+
+
+def has_choices(event: bytes) -> bool:
+    return event.startswith(b"data: {") and bool(json.loads(event[6:])["choices"])
+
+
+def _ended_calls(value: Any) -> None:
+    """Give calls that were cut as calls that ended."""
+    for choice in value["choices"]:
+        inner = choice.get("message") or choice.get("delta") or {}
+        if inner.get("tool_calls") and choice["finish_reason"] == "length":
+            choice["finish_reason"] = "tool_calls"
+
+
+def _mended_calls(value: Any) -> None:
+    """Write the end of calls that were cut: the arguments are JSON then, and under the schema."""
+    for choice in value["choices"]:
+        for call in (choice.get("message") or {}).get("tool_calls") or ():
+            if choice["finish_reason"] == "length":
+                call["function"]["arguments"] = '{"color": "red", "bright": null}'
+                choice["finish_reason"] = "stop"
+
+
+def _late_shorts() -> ProxyDefect:
+    """Spoil the text of whoever comes while a longer prompt is answered."""
+    inside: list[int] = []
+    spoiled: set[int] = set()
+    ids = threading.local()
+
+    def ask(fields: dict[str, Any]) -> dict[str, Any]:
+        size = len(str(fields.get("prompt")))
+        ids.spoil = bool(inside) and max(inside) > 2 * size
+        inside.append(size)
+        ids.size = size
+        spoiled.add(size)
+        # Whoever is answered at once is beside nobody.
+        time.sleep(0.3 if size > 100 else 0)
+        return fields
+
+    def change(body: bytes) -> bytes:
+        inside.remove(ids.size)
+        return in_whole(_louder)(body) if ids.spoil else body
+
+    return ProxyDefect(does="", ask=ask, whole=change)
+
+
+def _forgets_beyond(size: int) -> Callable[[], ProxyDefect]:
+    """Answer only the beginning of a long prompt, if that beginning was asked just before."""
+
+    def fresh() -> ProxyDefect:
+        last = ""
+
+        def ask(fields: dict[str, Any]) -> dict[str, Any]:
+            nonlocal last
+            prompt = fields.get("prompt")
+            if not isinstance(prompt, str):
+                return fields
+            is_cut = len(last) > size and prompt.startswith(last) and prompt != last
+            known, last = last, prompt
+            return fields | {"prompt": known} if is_cut else fields
+
+        return ProxyDefect(does="", ask=ask)
+
+    return fresh
+
+
+def _last_300(fields: dict[str, Any]) -> dict[str, Any]:
+    prompt = fields.get("prompt")
+    return fields | {"prompt": prompt[-300:]} if isinstance(prompt, str) else fields
+
+
+def _in_streamed_chats_last_message(fields: dict[str, Any]) -> dict[str, Any]:
+    is_chat = fields.get("stream") and "messages" in fields
+    return fields | {"messages": fields["messages"][-1:]} if is_chat else fields
+
+
+def _no_role(value: Any) -> None:
+    for choice in value["choices"]:
+        choice.get("message", {}).pop("role", None)
+
+
+def _swapped_streams() -> ProxyDefect:
+    """Give the events of two streams that are there at the same time to each other."""
+    swap = proxy.Swap()
+
+    def change(events: Iterator[bytes]) -> Iterator[bytes]:
+        swap.running += 1
+        # Whoever is answered at once is beside nobody.
+        time.sleep(0.3)
+        body = b"\n\n".join(events)
+        yield from swap(body, "").split(b"\n\n")
+        swap.running -= 1
+
+    return ProxyDefect(does="", stream=change)
+
+
 def _fewer_when_seen() -> ProxyDefect:
     """Count a prompt as one token less, once it was asked."""
     seen: set[str] = set()
@@ -291,6 +424,70 @@ UNLISTED = {
         ProxyDefect(does="", crowded=removes("seed")),
         "parameters-together",
     ),
+    "streams have other top_logprobs": (
+        ProxyDefect(does="", stream=in_events(_other_tops)),
+        "logprobs",
+    ),
+    "streamed chats have other top_logprobs": (
+        ProxyDefect(does="", stream=in_events(_other_tops)),
+        "chat-logprobs",
+    ),
+    "streams have no top_logprobs": (
+        ProxyDefect(does="", stream=in_events(_no_tops)),
+        "logprobs",
+    ),
+    "nothing has top_logprobs": (
+        ProxyDefect(does="", stream=in_events(_no_tops), whole=in_whole(_no_tops)),
+        "chat-logprobs",
+    ),
+    "seed 0 is no seed": (ProxyDefect(does="", ask=_seed_zero_is_none), "seed"),
+    "seed 0 is no seed in chats": (
+        ProxyDefect(does="", ask=in_chats(_seed_zero_is_none)),
+        "chat-seed",
+    ),
+    "both choices are copies": (ProxyDefect(does="", whole=in_whole(_copied_choices)), "n"),
+    "both choices of streams are copies": (ProxyDefect(does="", stream=_copied_streams), "n"),
+    "both choices of a chat are copies": (
+        ProxyDefect(does="", whole=in_whole(_copied_choices)),
+        "chat-n",
+    ),
+    "a call that was cut says that it ended": (
+        ProxyDefect(does="", whole=in_whole(_ended_calls)),
+        "tools",
+    ),
+    "a streamed call that was cut says that it ended": (
+        ProxyDefect(does="", stream=in_events(_ended_calls)),
+        "tools",
+    ),
+    "a call that was cut is mended": (
+        ProxyDefect(does="", whole=in_whole(_mended_calls)),
+        "tools",
+    ),
+    "short prompts after a long one are wrong": (
+        ProxyDefect(does="", fresh=_late_shorts),
+        "long-beside-short",
+    ),
+    "a cached beginning of 500 tokens loses what follows": (
+        ProxyDefect(does="", fresh=_forgets_beyond(500)),
+        "lengths",
+    ),
+    "a cached beginning of 250 tokens loses what follows": (
+        ProxyDefect(does="", fresh=_forgets_beyond(250)),
+        "lengths",
+    ),
+    "long prompts lose their beginning": (
+        ProxyDefect(does="", ask=_last_300),
+        "lengths",
+    ),
+    "streamed chats lose their earlier messages": (
+        ProxyDefect(does="", ask=_in_streamed_chats_last_message),
+        "chat-messages",
+    ),
+    "streams of two clients change places": (
+        ProxyDefect(does="", fresh=_swapped_streams),
+        "no-cross-talk",
+    ),
+    "messages have no role": (ProxyDefect(does="", whole=in_whole(_no_role)), "chat"),
     "n is ignored where clients are many": (
         ProxyDefect(does="", crowded=removes("n")),
         "parameters-together",
@@ -433,7 +630,7 @@ def test_one_text_that_differs_accuses_nobody_without_log_probabilities(
 ) -> None:
     """A close decision may fall otherwise in another batch: one text of several is no proof."""
     count = itertools.count()
-    later = {"prefix-cache": 16, "lengths": 45, "long-beside-short": 24}[name]
+    later = {"prefix-cache": 16, "lengths": 93, "long-beside-short": 24}[name]
 
     def change(body: bytes) -> bytes:
         return in_whole(_louder)(body) if next(count) == later else body
@@ -442,6 +639,21 @@ def test_one_text_that_differs_accuses_nobody_without_log_probabilities(
     with proxied(correct, defect) as once:
         found = ask(name, once)
     assert (found.word, found.about) == ("CANNOT TELL", "close"), found.fact
+
+
+def test_a_server_that_takes_no_long_prompt_is_asked_short_ones(correct: str) -> None:
+    """What it refuses is left out, and the fact names the borders that were reached."""
+
+    def short_only(fields: dict[str, Any]) -> dict[str, Any]:
+        return fields | {"max_tokens": -1} if len(fields.get("prompt", "")) > 300 else fields
+
+    with proxied(correct, ProxyDefect(does="", ask=short_only)) as base:
+        found = ask("lengths", base)
+    assert found.word == "CONFORMS"
+    assert "and around 256 tokens" in found.fact
+    with proxied(correct, ProxyDefect(does="", whole=in_whole(_no_usage))) as base:
+        found = ask("lengths", base)
+    assert (found.word, found.fact[:11]) == ("CONFORMS", "16 lengths:")
 
 
 def test_a_server_that_trims_its_texts_is_not_accused(correct: str) -> None:
@@ -516,8 +728,8 @@ def test_cancel_leaves_an_answer_that_lasts(correct: str) -> None:
             return client.together(requests)
 
         drive(ROWS["cancel"], short, send)
-    assert [request.label for request in kept] == ["before", "how long", "how long", "leaves"]
-    assert kept[-1].fields()["prompt"] == kept[-2].fields()["prompt"] != first
+    assert [request.label for request in kept] == ["before", "leaves", "leaves"]
+    assert kept[-1].fields()["prompt"] != kept[-2].fields()["prompt"] == first
 
 
 def test_json_that_did_not_end_in_time_accuses_nobody(correct: str) -> None:

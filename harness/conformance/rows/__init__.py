@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from harness.conformance import defects
+from harness.conformance.exchange import Mode
 from harness.conformance.rows import (
     answering,
     beside,
@@ -12,9 +13,13 @@ from harness.conformance.rows import (
     modes,
     parameters,
     state,
+    struck,
     structured,
 )
-from harness.conformance.rows.row import ALONE, ConformanceRow
+from harness.conformance.rows.row import ALONE, CHATS_BOTH, ConformanceRow
+
+STREAMED: Final[frozenset[Mode]] = frozenset({"streamed completion"})
+WHOLE: Final[frozenset[Mode]] = frozenset({"completion"})
 
 ROWS: Final[dict[str, ConformanceRow]] = {
     row.name: row
@@ -54,6 +59,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
             defect=defects.UNSTEADY,
             about="repeat",
             is_core=True,
+            compares=WHOLE,
         ),
         ConformanceRow(
             name="stop-string",
@@ -114,6 +120,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
             ask=answering.ask_chat,
             defect=defects.DROPPED,
             about="text",
+            compares=CHATS_BOTH,
         ),
         ConformanceRow(
             name="chat-stop",
@@ -122,6 +129,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
             ask=modes.ask_chat_stop,
             defect=defects.NO_CHAT_STOP,
             about="stop",
+            compares=CHATS_BOTH,
         ),
         ConformanceRow(
             name="chat-max-tokens",
@@ -132,12 +140,22 @@ ROWS: Final[dict[str, ConformanceRow]] = {
             about="length",
         ),
         ConformanceRow(
+            name="chat-messages",
+            promises="Earlier messages and a system message belong to the prompt of a chat.",
+            requests=6,
+            ask=modes.ask_chat_messages,
+            defect=defects.LAST_MESSAGE,
+            about="dropped",
+            compares=CHATS_BOTH,
+        ),
+        ConformanceRow(
             name="chat-logprobs",
             promises="Chats give the same logprobs whole and streamed, or refuse them.",
             requests=4,
             ask=parameters.ask_chat_logprobs,
             defect=defects.NO_LOGPROBS,
             about="missing",
+            compares=CHATS_BOTH,
         ),
         ConformanceRow(
             name="n",
@@ -166,7 +184,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ConformanceRow(
             name="seed",
             promises="The same seed repeats a sample, also when streamed, or is refused.",
-            requests=6,
+            requests=7,
             ask=parameters.ask_seed,
             defect=defects.NO_SEED,
             about="seed",
@@ -174,10 +192,11 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ConformanceRow(
             name="chat-seed",
             promises="The same seed repeats a sample in a chat, also when streamed, or is refused.",
-            requests=7,
+            requests=8,
             ask=modes.ask_chat_seed,
             defect=defects.NO_CHAT_SEED,
             about="seed",
+            compares=CHATS_BOTH,
         ),
         ConformanceRow(
             name="temperature",
@@ -194,6 +213,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
             ask=structured.ask_json_object,
             defect=defects.NO_FORMAT,
             about="ignored",
+            compares=CHATS_BOTH,
         ),
         ConformanceRow(
             name="json-schema",
@@ -202,16 +222,18 @@ ROWS: Final[dict[str, ConformanceRow]] = {
             ask=structured.ask_json_schema,
             defect=defects.NO_FORMAT,
             about="ignored",
+            compares=CHATS_BOTH,
         ),
         ConformanceRow(
             name="tools",
             promises=(
                 "A tool that the client forces is called alike whole and streamed, or is refused."
             ),
-            requests=5,
+            requests=7,
             ask=structured.ask_tools,
             defect=defects.NO_TOOLS,
             about="ignored",
+            compares=CHATS_BOTH,
         ),
         ConformanceRow(
             name="models",
@@ -228,6 +250,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
             ask=state.ask_order,
             defect=defects.LEFTOVER,
             about="order",
+            compares=WHOLE,
         ),
         ConformanceRow(
             name="prefix-cache",
@@ -239,14 +262,16 @@ ROWS: Final[dict[str, ConformanceRow]] = {
             ask=state.ask_prefix_cache,
             defect=defects.PREFIX_ONLY,
             about="differs",
+            compares=WHOLE,
         ),
         ConformanceRow(
             name="no-cross-talk",
             promises="Concurrent clients get their own answers.",
-            requests=ALONE * clients.CLIENTS + 2 * clients.CLIENTS,
+            requests=(ALONE + 1) * clients.CLIENTS + 2 * clients.CLIENTS,
             ask=clients.ask_no_cross_talk,
             defect=defects.SWAPS,
             about="swapped",
+            compares=WHOLE,
         ),
         ConformanceRow(
             name="long-beside-short",
@@ -255,6 +280,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
             ask=beside.ask_long_beside_short,
             defect=defects.SWAPS,
             about="swapped",
+            compares=WHOLE,
         ),
         ConformanceRow(
             name="parameters-together",
@@ -279,6 +305,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
             ask=clients.ask_disconnect,
             defect=defects.LEFT_BROKEN,
             about="dead",
+            compares=WHOLE,
         ),
         ConformanceRow(
             name="cancel",
@@ -290,13 +317,37 @@ ROWS: Final[dict[str, ConformanceRow]] = {
             needs="process",
         ),
         ConformanceRow(
+            name="freeze",
+            promises="An engine that is stopped for a moment does not say that it is healthy.",
+            requests=6,
+            ask=struck.ask_freeze,
+            defect=defects.SAYS_HEALTHY,
+            about="healthy",
+            needs="process",
+            compares=STREAMED,
+        ),
+        ConformanceRow(
+            name="kill",
+            promises="A stream whose engine is killed does not end as a complete one does.",
+            requests=5,
+            ask=struck.ask_kill,
+            defect=defects.ENDS_CLEANLY,
+            about="clean",
+            needs="process",
+            is_long=True,
+        ),
+        ConformanceRow(
             name="lengths",
-            promises="Prompts of 16 lengths get the same text in two parts and whole.",
-            requests=54,
+            promises=(
+                "Prompts of 16 lengths, and around 256 and 512 tokens, get the same text in two"
+                " parts and whole."
+            ),
+            requests=102,
             ask=state.ask_lengths,
             defect=defects.PREFIX_AT_ONCE,
             about="differs",
             is_long=True,
+            compares=WHOLE,
         ),
         ConformanceRow(
             name="batched-prompts",
@@ -315,6 +366,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
             defect=defects.BREAKS,
             about="dead",
             may_harm=True,
+            compares=WHOLE,
         ),
         ConformanceRow(
             name="huge-request",
@@ -325,6 +377,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
             about="dead",
             may_harm=True,
             is_long=True,
+            compares=WHOLE,
         ),
     )
 }

@@ -13,9 +13,11 @@ from harness.conformance.rows.differing import (
     MOST,
     Comparison,
     judge,
+    judged,
     logprobs_if_given,
     steady,
     together,
+    worst,
 )
 from harness.conformance.rows.parameters import stop_of
 from harness.conformance.rows.row import (
@@ -27,6 +29,7 @@ from harness.conformance.rows.row import (
     completion,
     conforms,
     honoured,
+    lost,
     one,
     ordinary,
     shown,
@@ -49,6 +52,8 @@ LONG_ANSWER: Final = 400
 COUNTING: Final = "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20"
 """What few models stop to continue."""
 BEGUN_MS: Final = 50
+AFTER_MS: Final = 15
+"""Milliseconds after which requests join those that are being answered."""
 LEAST_MS: Final = 300
 """Milliseconds of a long answer below which there is nothing to answer meanwhile."""
 SLACK: Final = 0.1
@@ -64,7 +69,7 @@ def _demand_own(number: int, text: str, alone: Sequence[Answer]) -> None:
 
 
 def ask_long_beside_short(setting: Setting) -> Asking[RowFinding]:
-    """One long prompt and three short ones, the long one first and last."""
+    """One long prompt and three short ones: the long one first, then last."""
     more = yield from logprobs_if_given(setting)
     prompts = [unseen(setting, "long", WORDS_OF_LONG)]
     prompts += [unseen(setting, f"short {number}", WORDS_OF_SHORT) for number in range(SHORTS)]
@@ -74,31 +79,38 @@ def ask_long_beside_short(setting: Setting) -> Asking[RowFinding]:
         alone.append((yield from steady(request)))
     if len({answer.text for answer in alone}) < len(prompts):
         raise Judged("CANNOT TELL", "alike", "two prompts have the same answer")
-    compared: list[Comparison] = []
-    requests = [
-        completion(setting, f"client {number}", prompt=prompt, max_tokens=TOKENS, **more)
-        for number, prompt in enumerate(prompts)
-    ]
-    for order in ([0, 1, 2, 3], [3, 2, 1, 0]):
-        answers = yield from together([requests[number] for number in order])
-        for number, answer in zip(order, answers, strict=True):
+    found: list[RowFinding] = []
+    fact = f"{WORDS_OF_LONG} words beside {SHORTS} prompts of {WORDS_OF_SHORT}, in both orders"
+    for which, is_late in (("first", [False, True]), ("last", [True, False])):
+        requests = [
+            completion(setting, f"client {number}", prompt=prompt, max_tokens=TOKENS, **more)
+            for number, prompt in enumerate(prompts)
+        ]
+        joining = [
+            request.model_copy(update={"after_ms": AFTER_MS}) if is_late[number > 0] else request
+            for number, request in enumerate(requests)
+        ]
+        answers = yield from together(joining)
+        compared: list[Comparison] = []
+        for number, answer in enumerate(answers):
             _demand_own(number, answer.text, alone)
             what = "the long prompt" if number == 0 else f"short prompt {number}"
-            compared.append(Comparison(f"{what} among others", alone[number], answer))
-    return judge(compared, f"{WORDS_OF_LONG} words beside {SHORTS} prompts of {WORDS_OF_SHORT}")
+            label = f"{what}, the long one {which}"
+            compared.append(Comparison(label, alone[number], answer))
+        # Each order by itself: a server may be wrong in one of them alone.
+        found.append(judged(compared, fact))
+    return worst(found)
 
 
-def _unharming(several: HTTPRequest, plain: HTTPRequest) -> Asking[Answer]:
+def _unharming(setting: Setting, several: HTTPRequest, plain: HTTPRequest) -> Asking[Answer]:
     """Ask what a server may refuse. A refusal counts where the server works on behind it."""
     try:
         return (yield from honoured(several))
     except Judged as judged:
-        if judged.finding.word == "CANNOT TELL":
-            raise
         after = yield from one(plain)
         if not after.is_answer and after.status not in BUSY:
             fact = f"{judged.finding.fact}; the plain request after it: {after.error}"
-            raise Judged("VIOLATES", "dead", fact) from None
+            raise (yield from lost(setting, plain, after.status, fact)) from None
         raise
 
 
@@ -115,7 +127,7 @@ def ask_batched_prompts(setting: Setting) -> Asking[RowFinding]:
     for make, mode in ((completion, "whole"), (streamed, "streamed")):
         label = f"{PROMPTS} prompts, {mode}"
         several = make(setting, label, prompt=prompts, max_tokens=TOKENS)
-        answer = yield from _unharming(several, requests[0])
+        answer = yield from _unharming(setting, several, requests[0])
         if sorted(answer.choices) != list(range(PROMPTS)):
             fact = f"{mode}: {plural(len(answer.choices), 'choice')} for {PROMPTS} prompts"
             raise Judged("VIOLATES", "count", fact)

@@ -19,21 +19,23 @@ from harness.conformance.rows.row import (
     completion,
     conforms,
     fields,
+    honoured,
+    lost,
     one,
     ordinary,
     shown,
+    streamed,
     texts,
 )
 
 CLIENTS: Final = 4
 LONG: Final = 2000
 HUGE: Final = 10_000_000
-STAYS_MS: Final = 500
+STAYS_MS: Final = 300
 TRIED: Final = 8
 """Prompts of which one is likely to have a long answer."""
-LASTING: Final = 600
-LASTING_MS: Final = 3000
-"""Tokens or milliseconds of an answer that is long enough to leave it, and to measure after that."""
+LASTS: Final = 5
+"""Times as long as the client stays: an answer that would go on while the server is measured."""
 IDLE: Final = 0.25
 STILL_BUSY: Final = 0.5
 """Of the processor time that the server used while the client read."""
@@ -62,19 +64,27 @@ def ask_no_cross_talk(setting: Setting) -> Asking[RowFinding]:
         alone.append(answers[0])
     if len(set(alone)) < CLIENTS:
         raise Judged("CANNOT TELL", "alike", "two prompts have the same answer")
-    exchanges = yield [*requests, *requests]
+    streams = [
+        streamed(setting, request.label, prompt=prompt, max_tokens=12)
+        for request, prompt in zip(requests, prompts, strict=True)
+    ]
+    # Whether a stream is whole is the promise of another row: it is compared with itself.
+    for stream in streams:
+        alone.append((yield from honoured(stream)).text)  # noqa: PERF401 - a generator
+    exchanges = yield [*requests, *streams]
     moved = 0
     for number, exchange in enumerate(exchanges):
         answer = read(exchange)
-        own = alone[number % CLIENTS]
+        own = alone[number]
         if not answer.is_answer:
             if answer.is_refusal or answer.status in BUSY or exchange.ended == "timed out":
                 raise Judged("CANNOT TELL", "unanswered", f"{2 * CLIENTS} clients: {answer.error}")
             raise Judged(
                 "VIOLATES", "error", f"{2 * CLIENTS} clients at the same time: {answer.error}"
             )
-        if answer.text != own and answer.text in alone:
-            whose = alone.index(answer.text)
+        others = {text for place, text in enumerate(alone) if place % CLIENTS != number % CLIENTS}
+        if answer.text != own and answer.text in others:
+            whose = alone.index(answer.text) % CLIENTS
             fact = (
                 f"client {number % CLIENTS} got the answer of client {whose}: {shown(answer.text)}"
             )
@@ -89,12 +99,13 @@ def ask_no_cross_talk(setting: Setting) -> Asking[RowFinding]:
     return conforms(f"{2 * CLIENTS} concurrent clients got the texts they got alone")
 
 
-def _demand_unharmed(setting: Setting, before: Answer, what: str) -> Asking[None]:
-    after = yield from one(completion(setting, f"{LATER}after {what}"[:SHOWN]))
+def demand_unharmed(setting: Setting, before: Answer, what: str) -> Asking[None]:
+    """Demand that the plain request is answered as before."""
+    plain = completion(setting, f"{LATER}after {what}"[:SHOWN])
+    after = yield from one(plain)
     if not after.is_answer:
-        raise Judged(
-            "VIOLATES", "dead", f"the plain request was not answered after {what}: {after.error}"
-        )
+        fact = f"the plain request was not answered after {what}: {after.error}"
+        raise (yield from lost(setting, plain, after.status, fact))
     if after.text != before.text:
         raise Judged("VIOLATES", "changed", f"the answer to the plain request changed after {what}")
 
@@ -105,7 +116,7 @@ def ask_disconnect(setting: Setting) -> Asking[RowFinding]:
     leaving = completion(setting, "leaves", stream=True, max_tokens=LONG)
     for _ in range(2):
         yield [leaving.model_copy(update={"leave_after": 2})]
-        yield from _demand_unharmed(setting, before, "a client left")
+        yield from demand_unharmed(setting, before, "a client left")
     return conforms("2 clients left in the middle of a stream; the next answer was as before")
 
 
@@ -113,13 +124,10 @@ def ask_cancel(setting: Setting) -> Asking[RowFinding]:
     """Processor time after a client left, against that while it read."""
     yield from ordinary(completion(setting, "before"))
     for prompt in texts(setting, TRIED):
-        lasting = completion(setting, "how long", prompt=prompt, max_tokens=LASTING)
-        [whole] = yield [lasting]
-        # An answer that ends by itself says nothing of a server that goes on with it.
-        if read(whole).finish == "length" or whole.ms >= LASTING_MS:
+        lasting = completion(setting, "leaves", prompt=prompt, stream=True, max_tokens=LONG)
+        [exchange] = yield [lasting.model_copy(update={"leave_after_ms": STAYS_MS})]
+        if exchange.ended == "left":
             break
-    leaving = completion(setting, "leaves", prompt=prompt, stream=True, max_tokens=LONG)
-    [exchange] = yield [leaving.model_copy(update={"leave_after_ms": STAYS_MS})]
     busy = exchange.busy or 0.0
     if exchange.ended != "left" or exchange.after is None or busy < LEAST_BUSY:
         fact = f"the stream {exchange.ended}, with {busy:.2f} processor seconds per second"
@@ -132,6 +140,13 @@ def ask_cancel(setting: Setting) -> Asking[RowFinding]:
         raise Judged("VIOLATES", "works on", used)
     if exchange.after > IDLE * busy:
         raise Judged("CANNOT TELL", "unclear", used)
+    # An answer that ends by itself says nothing of a server that goes on with it.
+    count = min((LASTS + 2) * len(exchange.chunks) + LASTS, LONG)
+    whole = yield from one(completion(setting, "how long", prompt=prompt, max_tokens=count))
+    seen = len(read(exchange).text)
+    if len(whole.text) < LASTS * seen:
+        fact = f"the client read {seen} of {len(whole.text)} characters before it left"
+        raise Judged("CANNOT TELL", "short", fact)
     return conforms(used)
 
 
@@ -165,7 +180,7 @@ def ask_bad_requests(setting: Setting) -> Asking[RowFinding]:
     for request in requests:
         [exchange] = yield [request]
         answer = read(exchange)
-        yield from _demand_unharmed(setting, before, request.label)
+        yield from demand_unharmed(setting, before, request.label)
         if not answer.is_refusal and not answer.is_answer and not odd:
             odd = f"{request.label}: neither an answer nor a refusal: {answer.error}"
     if odd:
@@ -181,5 +196,5 @@ def ask_huge_request(setting: Setting) -> Asking[RowFinding]:
     huge = completion(setting, "10 MB", prompt=FILL.decode())
     # However it is refused: a server may close the connection while we still send.
     yield [huge.model_copy(update={"fill": HUGE})]
-    yield from _demand_unharmed(setting, before, "a prompt of 10 MB")
+    yield from demand_unharmed(setting, before, "a prompt of 10 MB")
     return conforms("the plain answer is as before")

@@ -87,6 +87,20 @@ def judge(comparisons: Sequence[Comparison], fact: str) -> RowFinding:
     raise Judged("CANNOT TELL", "close", f"{count}: {close}: {differing[0].fact}")
 
 
+def judged(comparisons: Sequence[Comparison], fact: str) -> RowFinding:
+    """Return what `judge` says, also where it accuses."""
+    try:
+        return judge(comparisons, fact)
+    except Judged as found:
+        return found.finding
+
+
+def worst(findings: Sequence[RowFinding]) -> RowFinding:
+    """Return the finding that says most against the server."""
+    words = ("VIOLATES", "CANNOT TELL", "REFUSES", "CONFORMS")
+    return min(findings, key=lambda finding: words.index(finding.word))
+
+
 def logprobs_if_given(setting: Setting) -> Asking[dict[str, Any]]:
     """Return the fields that ask for log probabilities, where the server gives them."""
     more = {"logprobs": 2}

@@ -11,8 +11,9 @@ from typing import Any, Final
 
 from harness.conformance.answer import Answer
 from harness.conformance.exchange import HTTPRequest
+from harness.conformance.rows.alike import demand_unlike
 from harness.conformance.rows.answering import demand_length
-from harness.conformance.rows.parameters import is_cut, stop_of
+from harness.conformance.rows.parameters import HOT, SEEDED, demand_repeated, is_cut, stop_of
 from harness.conformance.rows.row import (
     UNSTEADY,
     Asking,
@@ -34,7 +35,6 @@ from harness.forms.text import plural
 
 Making = Callable[..., HTTPRequest]
 MODES: Final = (("whole", False), ("streamed", True))
-HOT: Final = 1.5
 SAMPLES: Final = 3
 COLD_SEEDS: Final = (1, 2)
 
@@ -80,39 +80,68 @@ def ask_chat_max_tokens(setting: Setting) -> Asking[RowFinding]:
     return conforms("1 and 5 tokens, and 5 streamed")
 
 
+def ask_chat_messages(setting: Setting) -> Asking[RowFinding]:
+    """A chat after an earlier exchange, and after a message of the system."""
+    yield from ordinary(completion(setting, "completion"))
+    asked, other = texts(setting, 2)
+    last = {"role": "user", "content": asked}
+    earlier = [{"role": "user", "content": other}, {"role": "assistant", "content": "Yes."}]
+    system = [{"role": "system", "content": other}]
+    alone = yield from honoured(chat(setting, "one message", messages=[last]))
+    changed = False
+    for what, before in (("earlier messages", earlier), ("a system message", system)):
+        for mode, stream in MODES:
+            more = {"messages": [*before, last]}
+            answer = yield from honoured(chat(setting, f"{what}, {mode}", stream=stream, **more))
+            changed = changed or answer.text != alone.text
+            if alone.usage is None or answer.usage is None:
+                continue
+            if answer.usage.prompt <= alone.usage.prompt:
+                counts = f"{answer.usage.prompt} prompt tokens with {what}"
+                fact = f"{mode}: {counts}, {alone.usage.prompt} without"
+                raise Judged("VIOLATES", "dropped", fact)
+    if not changed:
+        fact = "neither earlier messages nor a system message changed the answer"
+        raise Judged("VIOLATES" if setting.samples else "CANNOT TELL", "dropped", fact)
+    return conforms("earlier messages and a system message are counted, and change the answer")
+
+
 def ask_chat_n(setting: Setting) -> Asking[RowFinding]:
     """Two choices in a chat."""
     yield from ordinary(completion(setting, "completion"))
     yield from honoured(chat(setting, "chat, one choice"))
     for mode, stream in MODES:
-        more = {"n": 2, "temperature": 1}
-        answer = yield from honoured(chat(setting, f"chat, n 2, {mode}", stream=stream, **more))
+        more = {"n": 2, "temperature": HOT}
+        request = chat(setting, f"chat, n 2, {mode}", stream=stream, **more)
+        answer = yield from honoured(request)
         if sorted(answer.choices) != [0, 1]:
             fact = f"{mode}: {plural(len(answer.choices), 'choice')} although 2 were requested"
             raise Judged("VIOLATES", "count", fact)
         if answer.problems:
             raise Judged("VIOLATES", "schema", f"{mode}: {'; '.join(answer.problems)}")
+        single = chat(setting, f"chat, sample, {mode}", stream=stream, temperature=HOT)
+        yield from demand_unlike(request, single, answer)
     return conforms("2 choices, whole and streamed")
 
 
 def ask_chat_seed(setting: Setting) -> Asking[RowFinding]:
-    """Samples of three seeds in a chat: the first again, and streamed."""
+    """Samples of three seeds in a chat: the first again, and streamed; and that of 0 again."""
     yield from ordinary(completion(setting, "completion"))
     yield from honoured(chat(setting, "chat, temperature 0"))
     found: dict[str, str] = {}
-    for label, seed in (("seed 1", 1), ("seed 2", 2), ("seed 3", 3), ("seed 1 again", 1)):
+    for label, seed in SEEDED:
         request = chat(setting, f"chat, {label}", temperature=1, seed=seed)
         found[label] = (yield from honoured(request)).text
-    if found["seed 1"] != found["seed 1 again"]:
-        fact = f"seed 1 gave {shown(found['seed 1'])} and {shown(found['seed 1 again'])}"
-        raise Judged("VIOLATES", "seed", fact)
+    demand_repeated(found)
     request = chat(setting, "chat, seed 1, streamed", stream=True, temperature=1, seed=1)
     stream = yield from honoured(request)
     demand_same("streamed", "seed 1", found["seed 1"], stream.text)
     if len(set(found.values())) == 1:
         fact = "3 seeds gave the same text at temperature 1"
         raise Judged("VIOLATES" if setting.samples else "CANNOT TELL", "ignored", fact)
-    return conforms(f"seed 1 repeats, also streamed; 3 seeds gave {len(set(found.values()))} texts")
+    return conforms(
+        f"seeds 1 and 0 repeat, 1 also streamed; 3 seeds gave {len(set(found.values()))} texts"
+    )
 
 
 def ask_temperature(setting: Setting) -> Asking[RowFinding]:

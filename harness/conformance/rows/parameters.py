@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
-from harness.conformance.answer import Answer
+from harness.conformance.answer import Answer, TokenLogprob
 from harness.conformance.exchange import HTTPRequest
+from harness.conformance.rows.alike import demand_unlike
 from harness.conformance.rows.row import (
     UNSTEADY,
     Asking,
@@ -25,6 +27,17 @@ from harness.conformance.rows.row import (
 )
 from harness.forms.text import plural
 
+# Zero too: where a program takes it for "no seed", only that one is not repeated.
+SEEDED: Final = (
+    ("seed 1", 1),
+    ("seed 2", 2),
+    ("seed 1 again", 1),
+    ("seed 0", 0),
+    ("seed 0 again", 0),
+)
+HOT: Final = 1.5
+TOPS: Final = 2
+"""Likeliest tokens that are requested beside each token."""
 TOLERANCE: Final = 1e-3
 """Of log probabilities, streamed against whole: they are printed with different precision."""
 
@@ -81,6 +94,10 @@ def _demand_logprobs(answer: Answer, mode: str) -> None:
     for token in answer.logprobs:
         if token.value > TOLERANCE:
             raise Judged("VIOLATES", "value", f"{mode}: a log probability of {token.value}")
+    # A token may have fewer, but a server that gives none at all ignores what was requested.
+    if not any(token.top for token in answer.logprobs):
+        fact = f"{mode}: no token has top_logprobs, although {TOPS} were requested"
+        raise Judged("VIOLATES", "missing", fact)
     if answer.usage and answer.usage.completion != len(answer.logprobs):
         fact = f"{mode}: {len(answer.logprobs)} logprobs for {answer.usage.completion} tokens"
         raise Judged("VIOLATES", "count", fact)
@@ -102,7 +119,33 @@ def _ask_logprobs(whole_of: HTTPRequest, stream_of: HTTPRequest) -> Asking[RowFi
         if left.token != right.token or abs(left.value - right.value) > TOLERANCE:
             fact = f"token {place}: whole {left.token!r} {left.value:.4f}, streamed {right.token!r} {right.value:.4f}"
             raise Judged("VIOLATES", "value", fact)
+        if not _are_close(left, right):
+            fact = f"top_logprobs of token {place}: whole {_tops(left)}, streamed {_tops(right)}"
+            raise Judged("VIOLATES", "value", fact)
     return conforms(f"{plural(len(of_whole), 'token')}, streamed as whole")
+
+
+def _are_close(left: TokenLogprob, right: TokenLogprob) -> bool:
+    """Whether two lists of likeliest tokens have the same tokens and log probabilities, in any
+    order.
+    """
+    if len(left.top) != len(right.top):
+        return False
+    pairs = zip(sorted(left.top), sorted(right.top), strict=True)
+    is_near = all(abs(one - other) <= TOLERANCE for one, other in pairs)
+    return is_near and _likelier(left) <= {*right.names} and _likelier(right) <= {*left.names}
+
+
+def _likelier(token: TokenLogprob) -> set[str]:
+    """Return the likeliest tokens without the last of them, which may be one of several alike."""
+    least = min(token.top, default=0.0)
+    pairs = zip(token.names, token.top, strict=True)
+    return {name for name, value in pairs if value > least + 2 * TOLERANCE}
+
+
+def _tops(token: TokenLogprob) -> str:
+    listed = zip(token.names, token.top, strict=True)
+    return ", ".join(f"{name!r} {value:.4f}" for name, value in listed) or "none"
 
 
 def ask_logprobs(setting: Setting) -> Asking[RowFinding]:
@@ -110,8 +153,8 @@ def ask_logprobs(setting: Setting) -> Asking[RowFinding]:
     yield from ordinary(completion(setting, "without logprobs"))
     return (
         yield from _ask_logprobs(
-            completion(setting, "logprobs 2", logprobs=2),
-            streamed(setting, "logprobs 2, streamed", logprobs=2),
+            completion(setting, f"logprobs {TOPS}", logprobs=TOPS),
+            streamed(setting, f"logprobs {TOPS}, streamed", logprobs=TOPS),
         )
     )
 
@@ -120,7 +163,7 @@ def ask_chat_logprobs(setting: Setting) -> Asking[RowFinding]:
     """Log probabilities in a chat."""
     yield from ordinary(completion(setting, "completion"))
     yield from honoured(chat(setting, "chat without logprobs"))
-    more: dict[str, Any] = {"logprobs": True, "top_logprobs": 2}
+    more: dict[str, Any] = {"logprobs": True, "top_logprobs": TOPS}
     return (
         yield from _ask_logprobs(
             chat(setting, "chat, logprobs", **more),
@@ -134,12 +177,14 @@ def ask_n(setting: Setting) -> Asking[RowFinding]:
     yield from ordinary(completion(setting, "one choice"))
     for make, mode in ((completion, "whole"), (streamed, "streamed")):
         # Sampled: at temperature 0 both choices would be the same, and vLLM refuses that.
-        answer = yield from honoured(make(setting, f"n 2, {mode}", n=2, temperature=1))
+        request = make(setting, f"n 2, {mode}", n=2, temperature=HOT)
+        answer = yield from honoured(request)
         if sorted(answer.choices) != [0, 1]:
             fact = f"{mode}: {plural(len(answer.choices), 'choice')} although 2 were requested"
             raise Judged("VIOLATES", "count", fact)
         if answer.problems:
             raise Judged("VIOLATES", "schema", f"{mode}: {'; '.join(answer.problems)}")
+        yield from demand_unlike(request, make(setting, f"sample, {mode}", temperature=HOT), answer)
     return conforms("2 choices, whole and streamed")
 
 
@@ -155,20 +200,30 @@ def ask_echo(setting: Setting) -> Asking[RowFinding]:
     return conforms("the prompt comes first, whole and streamed")
 
 
+def demand_repeated(found: Mapping[str, str]) -> None:
+    """Demand that the seeds that were asked twice gave one text."""
+    for seed in ("seed 1", "seed 0"):
+        first = found[seed]
+        again = found[f"{seed} again"]
+        if first != again:
+            fact = f"{seed} gave {shown(first)} and {shown(again)}"
+            raise Judged("VIOLATES", "seed", fact)
+
+
 def ask_seed(setting: Setting) -> Asking[RowFinding]:
-    """Samples of three seeds: the first again, and streamed."""
+    """Samples of three seeds: the first again, and streamed; and that of 0 again."""
     base = yield from ordinary(completion(setting, "temperature 0"))
     found: dict[str, str] = {}
-    for label, seed in (("seed 1", 1), ("seed 2", 2), ("seed 3", 3), ("seed 1 again", 1)):
+    for label, seed in SEEDED:
         request = completion(setting, label, temperature=1, seed=seed)
         found[label] = (yield from honoured(request)).text
     stream = yield from honoured(streamed(setting, "seed 1, streamed", temperature=1, seed=1))
-    if found["seed 1"] != found["seed 1 again"]:
-        fact = f"seed 1 gave {shown(found['seed 1'])} and {shown(found['seed 1 again'])}"
-        raise Judged("VIOLATES", "seed", fact)
+    demand_repeated(found)
     demand_same("streamed", "seed 1", found["seed 1"], stream.text)
     if len(set(found.values())) == 1:
         greedy = " (that of temperature 0)" if base.text == found["seed 1"] else ""
         fact = f"3 seeds gave the same text at temperature 1{greedy}"
         raise Judged("VIOLATES" if setting.samples else "CANNOT TELL", "ignored", fact)
-    return conforms(f"seed 1 repeats, also streamed; 3 seeds gave {len(set(found.values()))} texts")
+    return conforms(
+        f"seeds 1 and 0 repeat, 1 also streamed; 3 seeds gave {len(set(found.values()))} texts"
+    )

@@ -13,7 +13,14 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeVar
 
 from harness.conformance.answer import Answer, read
-from harness.conformance.exchange import CHAT, COMPLETIONS, HTTPExchange, HTTPRequest, post
+from harness.conformance.exchange import (
+    CHAT,
+    COMPLETIONS,
+    HTTPExchange,
+    HTTPRequest,
+    Mode,
+    post,
+)
 from harness.conformance.proxy import ProxyDefect
 from harness.forms.model import Model
 
@@ -24,15 +31,20 @@ Asking = Generator[list[HTTPRequest], list[HTTPExchange], T]
 LENGTH: Final = 24
 """Tokens of an ordinary answer."""
 ALONE: Final = 5
+LEAST_SAMPLED: Final = 4
+"""Characters of a sample below which two may be equal by chance."""
 UNSTEADY: Final = "the same request did not give the same text twice"
-TEXTUAL: Final = frozenset(
-    {"text", "seed", "streamed", "value", "changed", "order", "differs", "greedy"}
-)
-"""Differences that mean something only where the server repeats its texts."""
+TEXTUAL: Final = frozenset({"text", "seed", "streamed", "value", "changed", "order", "differs"})
+"""Differences that mean something only where the server repeats its texts. That it does not repeat
+them is the finding of rows of its own.
+"""
+COMPLETIONS_BOTH: Final[frozenset[Mode]] = frozenset({"completion", "streamed completion"})
+CHATS_BOTH: Final[frozenset[Mode]] = frozenset({"chat", "streamed chat"})
 LATER: Final = "later: "
 """Begins the label of a request whose text may differ from before for a reason that its own row
 judges.
 """
+WAITS_MS: Final = (1000, 4000, 10_000)
 BUSY: Final = (429, 502, 503, 504)
 WORDS: Final = [
     "river",
@@ -66,6 +78,7 @@ class Setting(Model):
         tokens: how many tokens the tokenizer makes of a prompt, without and with the special ones;
             None without a tokenizer.
         chats: likewise of the same prompts as chats; None without a chat template.
+        waits: whether a server that is gone may come back, because somebody else starts it again.
         number: of the place and repetition. Prompts made with it were never asked before, so a
             cache of the server cannot know them.
     """
@@ -75,6 +88,7 @@ class Setting(Model):
     samples: bool
     tokens: dict[str, list[int]] | None
     chats: dict[str, list[int]] | None = None
+    waits: bool = False
     number: int = 0
 
 
@@ -113,6 +127,7 @@ class ConformanceRow:
         may_harm: whether a server may be worse off for it.
         is_long: whether it is asked only with --all, or by name.
         needs: what has to be there to ask it.
+        compares: modes whose texts it compares.
     """
 
     name: str
@@ -125,6 +140,7 @@ class ConformanceRow:
     may_harm: bool = False
     is_long: bool = False
     needs: Literal["", "tokenizer", "template", "process"] = ""
+    compares: frozenset[Mode] = COMPLETIONS_BOTH
 
 
 def drive(
@@ -198,6 +214,30 @@ def ordinary(request: HTTPRequest) -> Asking[Answer]:
             "CANNOT TELL", "unanswered", f"the plain request was not answered: {answer.error}"
         )
     return answer
+
+
+def lost(setting: Setting, plain: HTTPRequest, status: int | None, fact: str) -> Asking[Judged]:
+    """Return what to say of a server that left the plain request unanswered.
+
+    Where somebody else may start it again, it is asked a few times more: the next repetition begins
+    with a server that answers, if there is one.
+
+    Args:
+        setting: of the row.
+        plain: the request.
+        status: that it got.
+        fact: what the server did before.
+    """
+    if not setting.waits:
+        return Judged("VIOLATES", "dead", fact)
+    for wait in WAITS_MS:
+        answer = yield from one(plain.model_copy(update={"after_ms": wait}))
+        if answer.is_answer and status in BUSY:
+            return Judged("CANNOT TELL", "busy", f"{fact}; it answered again later")
+        if answer.is_answer:
+            return Judged("VIOLATES", "dead", f"{fact}; it answered again later")
+    seconds = sum(WAITS_MS) // 1000
+    return Judged("VIOLATES", "dead", f"{fact}; it did not answer in the next {seconds} s either")
 
 
 def honoured(request: HTTPRequest) -> Asking[Answer]:

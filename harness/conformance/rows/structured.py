@@ -20,10 +20,12 @@ from harness.conformance.rows.row import (
     conforms,
     demand_same,
     honoured,
+    one,
     ordinary,
     shown,
 )
 from harness.forms.strict_json import strict_json
+from harness.forms.text import plural
 
 TOKENS: Final = 96
 """More than twice what the longest answer under the schema has in bytes."""
@@ -47,7 +49,7 @@ def _messages() -> list[dict[str, str]]:
 
 
 def _request(setting: Setting, label: str, *, stream: bool, more: dict[str, Any]) -> HTTPRequest:
-    fields = more | {"messages": _messages(), "max_tokens": TOKENS}
+    fields = {"messages": _messages(), "max_tokens": TOKENS} | more
     return chat(setting, label, stream=stream, **fields)
 
 
@@ -143,6 +145,23 @@ def _demand_call(answer: Answer, mode: str) -> Any:
     return value
 
 
+def _demand_cut(answer: Answer, count: int, uncut: Any, mode: str) -> None:
+    """Demand that a call that was cut at so many tokens is not given as one that ended."""
+    made = answer.usage.completion if answer.usage is not None else 0
+    # Fewer tokens: it ended by itself.
+    if made < count or answer.finish == "length":
+        return
+    arguments = answer.tools[0].arguments if answer.tools else answer.text
+    try:
+        # What follows a call may be cut as well, and then the call itself is complete.
+        if strict_json(arguments) == uncut:
+            return
+    except ValueError:
+        pass
+    fact = f"{mode}: cut at {plural(count, 'token')}, but the finish reason is {answer.finish}"
+    raise Judged("VIOLATES", "cut", f"{fact}: the arguments are {shown(arguments)}")
+
+
 def ask_tools(setting: Setting) -> Asking[RowFinding]:
     """A tool that the client forces."""
     # Without `strict` OpenAI does not promise that the arguments are valid under the schema.
@@ -160,4 +179,15 @@ def ask_tools(setting: Setting) -> Asking[RowFinding]:
     of_whole = _demand_call(whole, "whole")
     of_stream = _demand_call(stream, "streamed")
     demand_same("text", "arguments", of_whole, of_stream)
-    return conforms(f"{TOOL}({of_whole}), streamed as whole")
+    made = whole.usage.completion if whole.usage is not None else 0
+    count = made // 2
+    if count == 0:
+        return conforms(f"{TOOL}({of_whole}), streamed as whole")
+    for is_streamed, mode in ((False, "whole"), (True, "streamed")):
+        cut = more | {"max_tokens": count}
+        # A server may refuse what it knows to be too short for a call.
+        request = _request(setting, f"forced tool, cut, {mode}", stream=is_streamed, more=cut)
+        answer = yield from one(request)
+        if answer.is_answer:
+            _demand_cut(answer, count, of_whole, mode)
+    return conforms(f"{TOOL}({of_whole}), streamed as whole; cut at {plural(count, 'token')}")
