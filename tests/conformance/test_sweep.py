@@ -103,7 +103,7 @@ def test_what_servers_break_is_grouped_and_verified(
     assert (group.row, group.violates, group.others) == ("n", [broken.name], {})
     assert any('"n": 2' in line for line in group.curls)
     text = (finished.folder / "report.md").read_text()
-    assert "1 violation in 2 servers; 2 servers could not be tested." in text
+    assert "1 kind of violation on 1 of 2 tested servers; 2 servers could not be tested." in text
     assert verified(finished.folder, key).ok
     part = finished.folder / "evidence/parts/server-2-plain.rankproof.tar.xz"
     public = key.with_suffix(".pub").read_text().split()
@@ -113,7 +113,7 @@ def test_what_servers_break_is_grouped_and_verified(
     assert done.code == 0, done.out
     shown = rankproof("show", str(finished.folder))
     assert shown.code == 0
-    assert "1 violation in 2 servers" in shown.out
+    assert "1 kind of violation on 1 of 2 tested servers" in shown.out
     assert "dying (other)" in shown.out
 
 

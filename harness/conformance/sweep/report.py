@@ -71,15 +71,22 @@ def render(record: ServedRecord, *, manifest_digest: str) -> bytes:
 
 def answer(record: ServedRecord) -> str:
     """Return what was found, in a sentence."""
-    servers = plural(len(record.asked), "server")
-    left = len(record.servers) - len(record.asked)
-    beside = f"; {plural(left, 'server')} could not be tested" if left else ""
+    tested = record.asked
+    words = [word for server in tested for word in server.words.values()]
+    undecided = words.count("CANNOT TELL")
+    left = len(record.servers) - len(tested)
+    notes = [f"{plural(undecided, 'row')} could not be decided"] if undecided else []
+    notes += [f"{plural(left, 'server')} could not be tested"] if left else []
+    beside = "".join(f"; {note}" for note in notes)
     if not record.groups:
-        return f"No violation in {servers}{beside}."
-    groups = plural(len(record.groups), "violation")
+        return f"No violation on {plural(len(tested), 'tested server')}{beside}."
+    violating = {name for group in record.groups for name in group.violates}
     changing = sum(group.depends for group in record.groups)
     some = f", {changing} of them only in some releases or modes" if changing else ""
-    return f"{groups} in {servers}{some}{beside}."
+    return (
+        f"{plural(len(record.groups), 'kind')} of violation on {len(violating)} of"
+        f" {plural(len(tested), 'tested server')}{some}{beside}."
+    )
 
 
 def first_screen(record: ServedRecord) -> list[Block]:
@@ -101,9 +108,9 @@ def first_screen(record: ServedRecord) -> list[Block]:
 def body(record: ServedRecord) -> Iterator[Block]:
     """Yield what follows the first screen."""
     yield Note(
-        "Each server was tested with the rows of `rankproof conformance`, with the same prompts,"
-        " and each row with its control. Violations of one promise by one engine that differ from"
-        " the promise in the same way are one entry below: most likely they have one cause."
+        "Each server was tested with the rows of `rankproof conformance`, with prompts of the same"
+        " seed, and each row with its control. Violations of one promise by one engine that differ"
+        " from the promise in the same way are one entry below. They may have one cause."
     )
     changing = [group for group in record.groups if group.depends]
     steady = [group for group in record.groups if not group.depends]
@@ -111,9 +118,8 @@ def body(record: ServedRecord) -> Iterator[Block]:
         yield Heading(2, "Violations that depend on the release or the mode")
         for group in changing:
             yield from _group(record, group)
-    yield Heading(2, "Violations in every release and mode that was tested")
-    if not steady:
-        yield Paragraph("None.")
+    if steady:
+        yield Heading(2, "Other violations" if changing else "Violations")
     for group in steady:
         yield from _group(record, group)
     yield Heading(2, "Every row")
