@@ -348,9 +348,9 @@ def run_tests(session: nox.Session, *arguments: str) -> None:
 def tests(session: nox.Session) -> None:
     """Run the tests; `-- -n0` in one process, `-- -m "not slow"` only what takes no second.
 
-    Whole runs: `whole`.
+    Whole runs: `whole`. What takes minutes by itself: `long`.
     """
-    run_tests(session, *workers(), "-m", "not whole", *session.posargs)
+    run_tests(session, *workers(), "-m", "not whole and not long", *session.posargs)
 
 
 @nox.session(venv_backend="none", default=False)
@@ -359,6 +359,12 @@ def whole(session: nox.Session) -> None:
     at a gate.
     """
     run_tests(session, *workers(), "-m", "whole", *session.posargs)
+
+
+@nox.session(venv_backend="none", default=False)
+def long(session: nox.Session) -> None:
+    """Run the tests that take minutes each, before a release: mlx_lm.server is asked every row."""
+    run_tests(session, *workers(), "-m", "long", *session.posargs)
 
 
 @nox.session(venv_backend="none", default=False)

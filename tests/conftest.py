@@ -41,11 +41,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What is a whole run takes over a second: the inner loop, which leaves out what is slow,
-    leaves it out too.
-    """
+    """Mark `whole` and `long` tests as slow too, so that the inner loop leaves them out."""
     for item in items:
-        if item.get_closest_marker("whole"):
+        if item.get_closest_marker("whole") or item.get_closest_marker("long"):
             item.add_marker(pytest.mark.slow)
 
 

@@ -92,6 +92,7 @@ COMMANDS: dict[str, tuple[str, str | None]] = {
     "lab search": ("compare engines over models, shardings and prompts", EPILOG),
     "lab bisect": ("find the version of a package that breaks or mends a scenario", BISECTED),
     "lab operators": ("look for wrong results of collectives, DTensors and tensor files", EPILOG),
+    "lab served": ("test releases and modes of served engines, and group what they break", EPILOG),
     "lab hub": ("serve tokenizer repositories like a hub, with injected faults", None),
     "tokenizer gguf": ("inspect and check model files in the GGUF format", LOOKED_AT),
     "tokenizer infer": ("continue a prompt with a GGUF model", RAN),
@@ -109,7 +110,7 @@ MODULES = {
     ),
     **dict.fromkeys(("init", "lint"), "scenarios"),
     **dict.fromkeys(("doctor", "list environments", "hosts"), "machines"),
-    **dict.fromkeys(("lab matrix", "lab search", "lab operators"), "series"),
+    **dict.fromkeys(("lab matrix", "lab search", "lab operators", "lab served"), "series"),
     **dict.fromkeys(("show", "verify", "diff", "bundle"), "reports"),
     **dict.fromkeys(
         ("compat-check", "inspect-gguf", "pre-download-tokenizers", "crossval"), "bitnet"

@@ -16,8 +16,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument(
         "target",
-        metavar="ENGINE|URL",
-        help="mlx_lm.server or transformers, started here, or an address: http://127.0.0.1:8000/v1",
+        metavar="ENGINE[==VERSION]|URL",
+        help=(
+            "mlx_lm.server or transformers, started here, also in another release:"
+            " mlx_lm.server==0.31.1,mlx==0.31.0; or an address: http://127.0.0.1:8000/v1"
+        ),
+    )
+    parser.add_argument(
+        "--mode",
+        default="plain",
+        metavar="NAME",
+        help="how an engine that is started here serves, such as small-chunks (default: plain)",
     )
     parser.add_argument(
         "--model",
@@ -107,6 +116,7 @@ def main(options: argparse.Namespace) -> int:
     try:
         settings = ConformanceSettings(
             target=options.target,
+            mode=options.mode,
             results=options.results,
             model=options.model,
             tokenizer=options.tokenizer,
@@ -123,7 +133,7 @@ def main(options: argparse.Namespace) -> int:
             # Both are asked with the same words.
             seed = secrets.randbelow(2**31) if options.seed is None else options.seed
             settings = replace(settings, seed=seed)
-            before = replace(settings, target=options.against)
+            before = replace(settings, target=options.against, mode="plain")
             demand_known(before)
         # Before a key is made for what cannot be asked.
         demand_known(settings)

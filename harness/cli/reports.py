@@ -73,6 +73,7 @@ MATRIX = "evidence/matrix.json"
 SEARCH = "evidence/search.json"
 OPERATORS = "evidence/operators.json"
 CONFORMANCE = "evidence/conformance.json"
+SERVED = "evidence/served.json"
 MARKS = {"passed": "ok", "absent": "none", "refused": "REFUSED", "not reached": "-"}
 
 
@@ -175,7 +176,7 @@ def _verified(options: argparse.Namespace, report: Path) -> int:
 
 def replay_of(report: Path) -> Replay:
     """How what lies beside a report is judged again: as a run, as a matrix or a search, which are
-    made of runs, as a sweep of operators, or as a conformance.
+    made of runs, as a sweep of operators, as a conformance, or as a sweep of those.
     """
     if (report.parent / MATRIX).is_file():
         from harness.series.matrix import MatrixSeries
@@ -197,6 +198,11 @@ def replay_of(report: Path) -> Replay:
         from harness.series.replay import SeriesReplay
 
         return SeriesReplay(Conformance())
+    if (report.parent / SERVED).is_file():
+        from harness.conformance.sweep.judged import ServedSweep
+        from harness.series.replay import SeriesReplay
+
+        return SeriesReplay(ServedSweep())
     return RecordReplay()
 
 
@@ -240,6 +246,11 @@ def _show_run(options: argparse.Namespace) -> int:
                 folder = folder / "latest"
             if (folder / CONFORMANCE).is_file():
                 return _show_conformance(options, folder)
+            if (folder / SERVED).is_file():
+                return _show_sweep(options, folder)
+            if any((folder / path).is_file() for path in (MATRIX, SEARCH, OPERATORS)):
+                print(f"{folder} is a series of runs; read {folder / REPORT}", file=sys.stderr)
+                return USAGE
             return _show(options, folder)
     except NoBundle as problem:
         print(f"{options.run}: {problem}", file=sys.stderr)
@@ -306,10 +317,29 @@ def _show_conformance(options: argparse.Namespace, folder: Path) -> int:
         print(f"{folder / PATH}: {error}", file=sys.stderr)
         return USAGE
     shown = [*first_screen(record), *(body(record) if options.all else ())]
-    width = min(shutil.get_terminal_size().columns, SHOW_WIDEST)
-    print_styled(render_terminal(shown, width))
+    print_styled(render_terminal(shown, min(shutil.get_terminal_size().columns, SHOW_WIDEST)))
+    return _show_made(record.facts.made, folder)
+
+
+def _show_sweep(options: argparse.Namespace, folder: Path) -> int:
+    from harness.conformance.sweep.record import ServedRecord
+    from harness.conformance.sweep.report import body, first_screen
+    from harness.report.terminal import render_terminal
+
+    try:
+        record = ServedRecord.decode((folder / PATH).read_bytes())
+    except (OSError, RecordError) as error:
+        print(f"{folder / PATH}: {error}", file=sys.stderr)
+        return USAGE
+    shown = [*first_screen(record), *(body(record) if options.all else ())]
+    print_styled(render_terminal(shown, min(shutil.get_terminal_size().columns, SHOW_WIDEST)))
+    return _show_made(record.facts.made, folder)
+
+
+def _show_made(made: str, folder: Path) -> int:
+    """Print when a series was made, and who signed it."""
     report = shlex.quote(str(folder / REPORT))
-    print(f"\nMade {record.facts.made[:16]}Z. {_signature(folder / REPORT)}")
+    print(f"\nMade {made[:16]}Z. {_signature(folder / REPORT)}")
     print(f"Check that the evidence supports it: rankproof verify {report}")
     return PASS
 

@@ -1,4 +1,4 @@
-"""`rankproof lab matrix`, `lab search` and `lab operators`: series that are signed as one."""
+"""`rankproof lab matrix`, `search`, `operators` and `served`: series that are signed as one."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, VERDICT_CODES, give_up
 from harness.cli.arguments import jobs_of, new_runs, positive
 
 if TYPE_CHECKING:
+    from harness.conformance.sweep.record import ServedFacts, ServedRecord
     from harness.series.matrix.facts import MatrixFacts
     from harness.series.matrix.record import MatrixRecord
     from harness.series.operators.record import OperatorsFacts, OperatorsRecord
@@ -253,7 +254,127 @@ class OperatorsCommand:
         return PASS if is_whole else INCONCLUSIVE
 
 
-COMMANDS: dict[str, MatrixCommand | SearchCommand | OperatorsCommand] = {
+class ServedCommand:
+    """What `rankproof lab served` takes and prints."""
+
+    choices = (
+        "servers",
+        "mode",
+        "rows",
+        "all",
+        "may_break_it",
+        "within",
+        "timeout",
+        "model",
+        "seed",
+    )
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "servers",
+            nargs="*",
+            metavar="ENGINE[==VERSION]|URL",
+            help=(
+                "servers to test, as for `rankproof conformance` (default: each engine that is"
+                " installed here)"
+            ),
+        )
+        parser.add_argument(
+            "--mode",
+            action="append",
+            default=[],
+            metavar="NAME",
+            help="mode of each engine that has it, or `all` (repeatable; default: plain)",
+        )
+        parser.add_argument(
+            "--rows",
+            default="",
+            metavar="A,B",
+            help="test only these rows and the plain completion",
+        )
+        parser.add_argument("--all", action="store_true", help="also test the rows that take long")
+        parser.add_argument(
+            "--may-break-it",
+            action="store_true",
+            help="also test rows that may harm a server that was not started here",
+        )
+        parser.add_argument(
+            "--model", metavar="NAME", help="model name to send in requests to addresses"
+        )
+        parser.add_argument(
+            "--within",
+            type=positive,
+            metavar="SECONDS",
+            help="limit for all rows of one server (default: 300)",
+        )
+        parser.add_argument(
+            "--timeout",
+            type=positive,
+            metavar="SECONDS",
+            help="limit for one request (default: 30)",
+        )
+        parser.add_argument("--seed", type=int, metavar="N", help="seed for the words in prompts")
+
+    def series(self) -> Series[Any, Any]:
+        """Return what makes it. Raises harness.series.series.Nothing without a client."""
+        from harness.forms.distribution import missing
+        from harness.series.series import Nothing
+
+        if lacks := missing("httpx2"):
+            raise Nothing(lacks)
+        from harness.conformance.sweep.making import MakingSweep
+
+        return MakingSweep(
+            account=lambda line: print(f"    {line}", flush=True),
+            api_key=os.environ.get("OPENAI_API_KEY") or None,
+        )
+
+    def facts_of(self, options: argparse.Namespace) -> Callable[[SeriesOrigin], ServedFacts]:
+        """Return what is asked for. Raises harness.series.series.Nothing."""
+        from harness.conformance.sweep.making import facts_of
+
+        return facts_of(
+            targets=options.servers,
+            modes=options.mode,
+            rows=[name.strip() for name in options.rows.split(",") if name.strip()],
+            every=options.all,
+            may_break=options.may_break_it,
+            within=options.within or 300,
+            timeout=options.timeout or 30,
+            model=options.model,
+            seed=options.seed,
+        )
+
+    def plan(self, facts: ServedFacts, there: str) -> Iterator[str]:
+        """Yield what is going to be made, in lines; `there` says how much of it is there already,
+        and where.
+        """
+        yield f"{len(facts.parts)} servers{there}"
+        for part in facts.parts:
+            yield f"  {part.target} ({part.mode})"
+
+    def outcome(self, record: ServedRecord) -> Iterator[str]:
+        """Yield what came out, in lines."""
+        from harness.conformance.sweep.report import answer
+
+        names = {server.name: server.server for server in record.servers}
+        for server in record.servers:
+            yield f"  {server.server}: {server.unasked or server.verdict}"
+        for group in record.groups:
+            yield f"  {group.row}: {', '.join(names[name] for name in group.violates)}"
+            yield f"      {group.fact}"
+        yield answer(record)
+
+    def code(self, record: ServedRecord) -> int:
+        """1 with a violation, 2 where a server could not be tested or a row not be decided."""
+        if record.groups:
+            return FAIL
+        is_whole = all(server.verdict == "PASS" for server in record.servers)
+        return PASS if is_whole else INCONCLUSIVE
+
+
+COMMANDS: dict[str, MatrixCommand | SearchCommand | OperatorsCommand | ServedCommand] = {
+    "served": ServedCommand(),
     "matrix": MatrixCommand(),
     "search": SearchCommand(),
     "operators": OperatorsCommand(),

@@ -11,19 +11,24 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import psutil
+from pydantic import ValidationError
 
 from harness.conformance.client import Client
 from harness.conformance.exchange import HTTPRequest
+from harness.conformance.record import PLAIN
 from harness.engines.models import cached
 from harness.forms.distribution import missing
 from harness.forms.process import start_apart
+from harness.run.environments.cache import provide
+from harness.run.environments.pip import EnvironmentProblem
+from harness.scenario import Environment
 from harness.world.control.pool import PortLease
 
 READY_WITHIN: Final = 120.0
@@ -34,6 +39,7 @@ LOG_KEPT: Final = 2**16
 LAST_LINE: Final = 200
 STARTS: Final = 60
 """More than every repetition of the rows that may harm needs."""
+_VERSION: Final = re.compile(r"[0-9][A-Za-z0-9.!+]*")
 RAISED: Final = re.compile(r"^[\w.]*(Error|Exception|NotFound|Interrupt)\b")
 INHERITED: Final = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "SYSTEMROOT", "CXX", "CC")
 # The kernel ends the engine with us, however we end. It asks before the engine's program begins.
@@ -58,15 +64,31 @@ class ServedEngine:
         remedy: how to install that.
         arguments: of the interpreter, with {model} and {port}.
         distributions: whose versions the report states.
+        package: what pip installs for a release that is not the installed one.
+        modes: names of ways to serve, with the arguments that each adds.
         health: path that answers 200 when it is ready.
     """
 
     library: str
     arguments: tuple[str, ...]
     distributions: tuple[str, ...]
+    package: str = ""
+    modes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     health: str = "/health"
     serving: tuple[str, ...] = ()
     remedy: str = ""
+
+    def lacks(self) -> str:
+        """Return what has to be installed before it can be started here; empty for nothing."""
+        if lacks := missing(self.library):
+            return lacks
+        absent = [one for one in self.serving if importlib.util.find_spec(one) is None]
+        if not absent:
+            return ""
+        verb = "is" if len(absent) == 1 else "are"
+        return (
+            f"its server needs {', '.join(absent)}, which {verb} not installed; run {self.remedy}"
+        )
 
 
 ENGINES: Final = {
@@ -87,6 +109,15 @@ ENGINES: Final = {
             "64",
         ),
         distributions=("mlx-lm", "mlx"),
+        package="mlx-lm[cpu]",
+        modes={
+            # Small models reach the borders of such chunks.
+            "small-chunks": ("--prefill-step-size", "64"),
+            "one-at-a-time": ("--decode-concurrency", "1", "--prompt-concurrency", "1"),
+            "small-cache": ("--prompt-cache-size", "1"),
+            # The draft is the model itself, so every guess is right and the text must not change.
+            "speculative": ("--draft-model", "{model}", "--num-draft-tokens", "2"),
+        },
     ),
     "transformers": ServedEngine(
         library="transformers",
@@ -104,6 +135,8 @@ ENGINES: Final = {
             "cpu",
         ),
         distributions=("transformers", "torch"),
+        package="transformers[serving]",
+        modes={"continuous-batching": ("--continuous-batching",)},
         serving=("torch", "fastapi", "uvicorn", "openai"),
         remedy="pip install 'transformers[serving]'",
     ),
@@ -112,11 +145,97 @@ MODEL: Final = "llama"
 """What an engine serves: small, with random weights, so that many next tokens are likely."""
 
 
+def engine_of(target: str) -> str | None:
+    """Return the engine of the table that a target names, with or without a release."""
+    name = target.partition(",")[0].partition("==")[0]
+    return name if name in ENGINES else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineRelease:
+    """An engine, in which release, and how it serves.
+
+    Attributes:
+        engine: of the table.
+        packages: exact versions by package, the engine's own first; empty for what is installed
+            here.
+        mode: `plain`, or a name of the engine's table.
+    """
+
+    engine: str
+    packages: Mapping[str, str]
+    mode: str
+
+    @classmethod
+    def parse(cls, text: str, mode: str = PLAIN) -> EngineRelease:
+        """Read `ENGINE`, `ENGINE==VERSION` or `ENGINE==VERSION,PACKAGE==VERSION`.
+
+        Raises:
+            EngineError: no engine has this name, no mode of it, or a version is missing.
+        """
+        first, *others = text.split(",")
+        name, _, version = first.partition("==")
+        engine = ENGINES.get(name)
+        if engine is None:
+            raise EngineError(f"{name!r} is not an engine; the engines are {', '.join(ENGINES)}")
+        if mode != PLAIN and mode not in engine.modes:
+            modes = ", ".join((PLAIN, *engine.modes))
+            raise EngineError(f"{name} has no mode {mode!r}; its modes are {modes}")
+        packages: dict[str, str] = {}
+        if "==" in first:
+            packages[engine.package] = version
+        for other in others:
+            companion, _, given = other.partition("==")
+            packages[companion] = given
+        if ("==" not in first and others) or not all(map(_VERSION.fullmatch, packages.values())):
+            number = next(iter(versions(engine).values()), "1.2.3")
+            raise EngineError(f"{text!r}: write exact versions, such as {name}=={number}")
+        return cls(engine=name, packages=packages, mode=mode)
+
+    def provide(self, account: Callable[[str], None]) -> tuple[Path, Mapping[str, str]]:
+        """Return the interpreter that runs it, and the versions of its distributions.
+
+        Makes an environment for a release that is not the installed one.
+
+        Raises:
+            EngineError: it cannot be had here.
+        """
+        engine = ENGINES[self.engine]
+        if not self.packages:
+            if lacks := engine.lacks():
+                raise EngineError(f"{self.engine}: {lacks}")
+            return Path(sys.executable), versions(engine)
+        packages = dict(self.packages)
+        if "torch" in engine.serving and "torch" not in packages:
+            # Torch is large: the release that is here is already downloaded.
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+                packages["torch"] = importlib.metadata.version("torch").partition("+")[0]
+        try:
+            wanted = Environment.model_validate({"packages": packages})
+            ready = provide(wanted, says=account)
+        except ValidationError as error:
+            raise EngineError(f"{self}: {error.errors(include_url=False)[0]['msg']}") from None
+        except EnvironmentProblem as error:
+            raise EngineError(f"{self}: {str(error).splitlines()[0]}") from None
+        known = ready.facts.versions
+        return ready.python, {name: known[name] for name in engine.distributions if name in known}
+
+    def __str__(self) -> str:
+        """As it is typed."""
+        own = ENGINES[self.engine].package
+        words = [self.engine if name == own else name for name in self.packages]
+        pinned = zip(words, self.packages.values(), strict=True)
+        return ",".join(f"{name}=={version}" for name, version in pinned) or self.engine
+
+
 @dataclass
 class EngineProcess:
     """A running engine, which is started again when it is dead or not healthy.
 
     Attributes:
+        python: its interpreter.
+        mode: how it serves: `plain`, or a name of the engine's table.
+        versions: of its distributions.
         base: its address.
         exits: what happened whenever it ended by itself, with the row that was asked.
     """
@@ -126,6 +245,9 @@ class EngineProcess:
     room: Path
     port: int
     account: Callable[[str], None]
+    python: Path
+    mode: str
+    versions: Mapping[str, str]
     exits: list[tuple[str, str]] = field(default_factory=list)
     starts: int = 0
     _child: subprocess.Popen[bytes] | None = None
@@ -137,7 +259,8 @@ class EngineProcess:
     def command(self) -> list[str]:
         """The command line, the interpreter by its name alone."""
         values = {"model": MODEL, "port": str(self.port)}
-        return ["python", *(word.format(**values) for word in self.engine.arguments)]
+        words = [*self.engine.arguments, *self.engine.modes.get(self.mode, ())]
+        return ["python", *(word.format(**values) for word in words)]
 
     def start(self) -> None:
         """Start it, and wait until it says that it is ready.
@@ -152,7 +275,7 @@ class EngineProcess:
         environment |= {"HOME": str(self.room), "TMPDIR": str(self.room), "HF_HUB_OFFLINE": "1"}
         # A small model is slower on several threads, and clients want the other cores.
         environment["OMP_NUM_THREADS"] = "1"
-        launcher = [sys.executable, "-I", "-S", "-c", TIED, sys.executable]
+        launcher = [sys.executable, "-I", "-S", "-c", TIED, str(self.python)]
         with (self.room / "engine.log").open("ab") as log:
             self._child = start_apart(
                 [*launcher, *self.command()[1:]],
@@ -247,6 +370,7 @@ class EngineProcess:
         data = (self.room / "engine.log").read_bytes()
         for path, word in (
             (str(self.room), "ROOM"),
+            (str(self.python.parent.parent), "PREFIX"),
             (sys.prefix, "PREFIX"),
             (sys.base_prefix, "PYTHON"),
         ):
@@ -274,7 +398,7 @@ def ended(code: int) -> str:
 
 
 def versions(engine: ServedEngine) -> dict[str, str]:
-    """Versions of an engine's distributions."""
+    """Versions of an engine's distributions that are installed here."""
     found: dict[str, str] = {}
     for name in engine.distributions:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -283,25 +407,30 @@ def versions(engine: ServedEngine) -> dict[str, str]:
 
 
 @contextmanager
-def running(name: str, room: Path, account: Callable[[str], None]) -> Iterator[EngineProcess]:
-    """Run an engine of the table as long as this lasts; it ends with all its processes.
+def running(
+    release: EngineRelease, room: Path, account: Callable[[str], None]
+) -> Iterator[EngineProcess]:
+    """Lay out an engine, to be started by whoever has it; at the end it ends with all its processes.
 
     Raises:
-        EngineError: it cannot be started here.
+        EngineError: this release cannot be had here.
         harness.engines.models.ModelError: its model cannot be made.
     """
-    engine = ENGINES[name]
-    if lacks := missing(engine.library):
-        raise EngineError(f"{name}: {lacks}")
-    if absent := [one for one in engine.serving if importlib.util.find_spec(one) is None]:
-        raise EngineError(
-            f"{name}: its server needs {', '.join(absent)}, not installed: {engine.remedy}"
-        )
+    engine = ENGINES[release.engine]
+    python, known = release.provide(account)
     (room / MODEL).symlink_to(cached(MODEL), target_is_directory=True)
     with PortLease() as lease:
-        process = EngineProcess(name, engine, room, lease.take(1)[0], account)
+        process = EngineProcess(
+            name=release.engine,
+            engine=engine,
+            room=room,
+            port=lease.take(1)[0],
+            account=account,
+            python=python,
+            mode=release.mode,
+            versions=known,
+        )
         try:
-            process.start()
             yield process
         finally:
             process.stop()

@@ -41,6 +41,11 @@ LOG: Final = "evidence/engine.log"
 REPETITIONS: Final = 3
 FORMAT: Final = 1
 CURLS_SHOWN: Final = 2
+PLAIN: Final = "plain"
+"""The mode of an engine without further arguments."""
+
+NOT_NAMED: Final = "not named with --rows"
+"""Why a row was not asked that the user left out."""
 
 Where = Literal["bare", "proxy", "defect", "own", "own-proxy", "own-defect"]
 WHERES: Final[tuple[Where, ...]] = get_args(Where)
@@ -67,6 +72,8 @@ class ServerFacts(Model):
 
     Attributes:
         engine: of our table, where we started it; None for an address.
+        requested: engine with its release, or the address, as it was given.
+        mode: how the engine serves, `plain` where nothing was added; empty for an address.
         base: its address without /v1.
         model: name that requests state.
         command: its command line, where we started it.
@@ -76,6 +83,8 @@ class ServerFacts(Model):
     """
 
     engine: str | None
+    requested: str
+    mode: str
     base: str
     model: str
     command: list[str]
@@ -202,6 +211,16 @@ class ConformanceRecord(SeriesRecord):
     verdict: Verdict
     unsteady: str
     tells: list[str]
+
+    @property
+    def name(self) -> str:
+        """The server: engine with its version and mode, or the address."""
+        server = self.facts.server
+        if server.engine is None:
+            return server.base
+        number = next(iter(server.versions.values()), "")
+        name = f"{server.engine} {number}" if number else server.requested
+        return name if server.mode == PLAIN else f"{name} ({server.mode})"
 
     def of(self, word: Word) -> list[RowResult]:
         """Return the rows that came out so."""

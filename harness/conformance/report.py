@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from harness.conformance.record import LOG, PATH, REPETITIONS, ConformanceRecord, RowResult
+from harness.conformance.record import (
+    LOG,
+    PATH,
+    REPETITIONS,
+    ConformanceRecord,
+    RowResult,
+)
 from harness.forms.text import bounded, plural, visible
 from harness.report.blocks import (
     Block,
@@ -39,7 +45,7 @@ def render(record: ConformanceRecord, *, manifest_digest: str) -> bytes:
     return document(
         record.facts,
         [*_against(record), *_words(record), *body(record)],
-        title=f"Conformance of {_name(record)}",
+        title=f"Conformance of {record.name}",
         answer=Paragraph(Strong(record.verdict), ": ", Claim(answer(record), (RECORD,))),
         files=(
             (Claim("what was requested", (Evidence(PATH),)), "server, rows, machine"),
@@ -53,7 +59,7 @@ def render(record: ConformanceRecord, *, manifest_digest: str) -> bytes:
 def first_screen(record: ConformanceRecord) -> list[Block]:
     """Return what a reader has to see first."""
     return [
-        Heading(1, f"Conformance of {_name(record)}"),
+        Heading(1, f"Conformance of {record.name}"),
         Paragraph(Strong(record.verdict), ": ", Claim(answer(record), (RECORD,))),
         *_against(record),
         *_words(record),
@@ -69,13 +75,6 @@ def answer(record: ConformanceRecord) -> str:
         if (found := record.of(word)) or word == "REFUSES"
     ]
     return f"{plural(len(asked), 'promise')} asked: {', '.join(counts)}."
-
-
-def _name(record: ConformanceRecord) -> str:
-    server = record.facts.server
-    if server.engine is None:
-        return server.base
-    return " ".join([server.engine, *list(server.versions.values())[:1]])
 
 
 def _against(record: ConformanceRecord) -> Iterator[Block]:

@@ -16,7 +16,15 @@ from urllib.parse import urlsplit
 import harness
 from harness.conformance.client import Client
 from harness.conformance.correct import serving
-from harness.conformance.engine import ENGINES, MODEL, EngineProcess, running, versions
+from harness.conformance.engine import (
+    ENGINES,
+    MODEL,
+    EngineError,
+    EngineProcess,
+    EngineRelease,
+    engine_of,
+    running,
+)
 from harness.conformance.exchange import MODELS, HTTPExchange, HTTPRequest, write_lines
 from harness.conformance.judged import FOLDER, Conformance
 from harness.conformance.own import running_own
@@ -24,8 +32,10 @@ from harness.conformance.proxy import PASS_THROUGH, proxied
 from harness.conformance.record import (
     FORMAT,
     LOG,
+    NOT_NAMED,
     ON_OWN,
     PATH,
+    PLAIN,
     REPETITIONS,
     AgainstFacts,
     ConformanceFacts,
@@ -69,7 +79,8 @@ class ConformanceSettings:
     """How a server is asked.
 
     Attributes:
-        target: an engine of our table, or an address.
+        target: an engine of our table with or without its release, or an address.
+        mode: how an engine serves; `plain` where nothing is added to its arguments.
         model: name in requests; None: the only one that the server lists.
         tokenizer: folder with a tokenizer.json.
         api_key: sent as a bearer token.
@@ -79,10 +90,12 @@ class ConformanceSettings:
         timeout: seconds for one request.
         within: seconds for all rows: those that are not begun by then are not asked.
         against: what an older server was found to keep.
+        unstarted: whether an engine that does not start is reported, and raises no error.
     """
 
     target: str
     results: Path
+    mode: str = PLAIN
     model: str | None = None
     tokenizer: Path | None = None
     api_key: str | None = None
@@ -93,14 +106,27 @@ class ConformanceSettings:
     within: float = 300.0
     seed: int | None = None
     against: AgainstFacts | None = None
+    unstarted: bool = False
+
+    @property
+    def release(self) -> EngineRelease | None:
+        """The engine to start; None for an address. Raises ConformanceError."""
+        if engine_of(self.target) is None:
+            return None
+        try:
+            return EngineRelease.parse(self.target, self.mode)
+        except EngineError as error:
+            raise ConformanceError(str(error)) from None
 
 
 def demand_known(settings: ConformanceSettings) -> None:
     """Refuse what cannot be asked, before anything is made. Raises ConformanceError."""
     if odd := sorted(set(settings.rows) - set(ROWS)):
         raise ConformanceError(f"{odd[0]!r} is not a row; the rows are {', '.join(ROWS)}")
-    if settings.target not in ENGINES:
+    if settings.release is None:
         base_of(settings.target)
+        if settings.mode != PLAIN:
+            raise ConformanceError(f"{settings.target} is an address; a mode needs an engine")
 
 
 def conform(
@@ -123,14 +149,25 @@ def conform(
     place = real_place(settings.results)
     with ExitStack() as stack, tempfile.TemporaryDirectory(prefix="rankproof-room-") as room:
         process = None
-        if settings.target in ENGINES:
-            process = stack.enter_context(running(settings.target, Path(room).resolve(), account))
-        server = _server(settings, process)
+        why_not = ""
+        if (release := settings.release) is not None:
+            try:
+                opened = running(release, Path(room).resolve(), account)
+                process = stack.enter_context(opened)
+                process.start()
+            except EngineError as error:
+                if not settings.unstarted:
+                    raise
+                why_not = str(error)
+        server = _server(settings, release, process)
         folder = ResultsFolder(place, FOLDER)
         try:
             facts = _planned(settings, signer, server, folder, place)
-            asking = RowsAsking(settings, facts, process, stack, account, begun)
-            asked, unasked = asking.ask_all(folder)
+            asked: list[str] = []
+            unasked = dict.fromkeys(ROWS, why_not)
+            if not why_not:
+                asking = RowsAsking(settings, facts, process, stack, account)
+                asked, unasked = asking.ask_all(folder)
             if process is not None:
                 process.stop()
                 folder.write(LOG, process.log())
@@ -158,22 +195,28 @@ def older(record: ConformanceRecord) -> AgainstFacts:
     )
 
 
-def _server(settings: ConformanceSettings, process: EngineProcess | None) -> ServerFacts:
+def _server(
+    settings: ConformanceSettings, release: EngineRelease | None, process: EngineProcess | None
+) -> ServerFacts:
     """Describe the server that is asked. Raises ConformanceError."""
-    if process is not None:
+    if release is not None:
         return ServerFacts(
-            engine=process.name,
-            base=process.base,
+            engine=release.engine,
+            requested=str(release),
+            mode=release.mode,
+            base="" if process is None else process.base,
             model=MODEL,
-            command=process.command(),
-            versions=versions(process.engine),
-            starts=1,
+            command=[] if process is None else process.command(),
+            versions={} if process is None else dict(process.versions),
+            starts=0 if process is None else process.starts,
             exits=[],
             authorized=False,
         )
     base = base_of(settings.target)
     return ServerFacts(
         engine=None,
+        requested=settings.target,
+        mode="",
         base=base,
         model=settings.model or _only_model(base, settings),
         command=[],
@@ -270,14 +313,13 @@ class RowsAsking:
         process: EngineProcess | None,
         stack: ExitStack,
         account: Callable[[str], None],
-        begun: float,
     ) -> None:
         self._settings = settings
         self._facts = facts
         self._process = process
         self._stack = stack
         self._account = account
-        self._begun = begun
+        self._begun = time.monotonic()
         self._correct = ""
         self._own: EngineProcess | None = None
 
@@ -309,7 +351,7 @@ class RowsAsking:
     def _why_not(self, row: ConformanceRow) -> str:
         settings = self._settings
         if settings.rows and row.name not in settings.rows and row.name != FIRST:
-            return "not named with --rows"
+            return NOT_NAMED
         if row.is_long and not settings.every and row.name not in settings.rows:
             return "asked only with --all"
         if row.may_harm and self._process is None and not settings.may_break:

@@ -187,15 +187,20 @@ def bundle(
     place = run.parent if run.is_file() else run
     content = _Content()
     _take_run(place, content)
-    try:
-        facts = read_model(RunFacts, content.held[f"run/{RUN_PATH}"], name=RUN_PATH)
-    except (KeyError, RecordError) as error:
-        raise BundleError(
-            f"{place} contains no facts of a run that this version can read: {error}"
-        ) from None
-    carried = _take_inputs(facts, content, given=inputs or {}, limit=inputs_limit)
-    if lock:
-        _take_lock(facts, content)
+    carried: list[CarriedInput] = []
+    # A series and a conformance have no inputs, and no lock of a run.
+    if f"run/{RUN_PATH}" in content.held:
+        try:
+            facts = read_model(RunFacts, content.held[f"run/{RUN_PATH}"], name=RUN_PATH)
+        except RecordError as error:
+            raise BundleError(
+                f"{place} contains no facts of a run that this version can read: {error}"
+            ) from None
+        carried = _take_inputs(facts, content, given=inputs or {}, limit=inputs_limit)
+        if lock:
+            _take_lock(facts, content)
+    elif inputs:
+        raise BundleError(f"{place} has no inputs; leave --input out")
     members = [
         _member(path, content) for path in sorted((*content.held, *content.files), key=str.encode)
     ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Generic
 
@@ -113,23 +114,13 @@ def refusal(series: Series[F, R], facts: F) -> str:
 # -- its parts -------------------------------------------------------------------------------------
 
 
-def part_record(
-    part: PlannedPart, data: bytes, *, facts: SeriesFacts, unlike: Callable[[Scenario, Listed], str]
-) -> Record:
-    """Return the record of one part, worked out from its bundle and held against the plan.
-
-    Args:
-        part: as it was planned.
-        data: its bundle.
-        facts: of the series.
-        unlike: what the series says of the part, and its scenario or its files do not; empty where
-            they agree.
+@contextmanager
+def opened(part: PlannedPart, data: bytes) -> Iterator[tuple[Index, Listed, Read]]:
+    """Unpack a part as long as this lasts; yields its index, what its manifest lists, and how to
+    read that.
 
     Raises:
-        RecordError: it is unreadable, not what was planned, or its verdicts do not follow from its
-            evidence.
-        harness.trust.replay.CannotJudge: this version cannot judge it.
-        harness.trust.verification.Refused: its evidence contradicts itself.
+        RecordError: it is unreadable, or its files are not those of its manifest.
     """
     with tempfile.TemporaryDirectory(prefix="rankproof-part-") as place:
         top = Path(place).resolve() / "part"
@@ -154,6 +145,28 @@ def part_record(
                 raise RecordError(f"{part.path}: {name} does not match its manifest")
         if why := _misnamed(index, listed, read):
             raise RecordError(f"{part.path}: {why}")
+        yield index, listed, read
+
+
+def part_record(
+    part: PlannedPart, data: bytes, *, facts: SeriesFacts, unlike: Callable[[Scenario, Listed], str]
+) -> Record:
+    """Return the record of one part, worked out from its bundle and held against the plan.
+
+    Args:
+        part: as it was planned.
+        data: its bundle.
+        facts: of the series.
+        unlike: what the series says of the part, and its scenario or its files do not; empty where
+            they agree.
+
+    Raises:
+        RecordError: it is unreadable, not what was planned, or its verdicts do not follow from its
+            evidence.
+        harness.trust.replay.CannotJudge: this version cannot judge it.
+        harness.trust.verification.Refused: its evidence contradicts itself.
+    """
+    with opened(part, data) as (index, listed, read):
         if sha256(read(SCENARIO_PATH)) != part.scenario:
             raise RecordError(
                 f"{part.path} ran a different scenario from the one that the {facts.kind} planned"
@@ -203,9 +216,17 @@ def _contradicted(replay: RecordReplay, index: Index, read: Read) -> str:
     if named != {member.name: member.digest for member in record.run.inputs}:
         return "its index names other inputs than its run"
     try:
-        body = replay.render(read, sha256(read(manifest.NAME)))
+        return not_signed_text(replay, read)
     except CannotRender as error:
         return str(error)
+
+
+def not_signed_text(replay: Replay, read: Read) -> str:
+    """Return how the report of a part is not the signed text of its record; empty where it is.
+
+    Raises harness.trust.replay.CannotRender.
+    """
+    body = replay.render(read, sha256(read(manifest.NAME)))
     return _not_signed(read(statement.REPORT), body, key=replay.signer(read))
 
 

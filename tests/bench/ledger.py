@@ -65,6 +65,8 @@ class Timed(TorchHook):
 
 def alone():
     groups = [dist.new_group([rank]) for rank in range(2)]
+    # Rank 0 has the store that new_group writes to, and must not end before rank 1 has its group.
+    dist.barrier()
     group, one, times = groups[dist.get_rank()], torch.ones(1), []
     for _ in range(1000):
         begin = time.perf_counter()

@@ -53,6 +53,13 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
         "rankproof conformance mlx_lm.server": SERVER,
         "rankproof show results/conformance/latest": SERVER,
         "rankproof verify results/conformance/latest --mine": SERVER,
+        "rankproof conformance mlx_lm.server==0.31.2,mlx==0.31.0": SERVER,
+        "rankproof conformance mlx_lm.server --mode speculative": SERVER,
+        "rankproof lab served mlx_lm.server mlx_lm.server==0.31.2,mlx==0.31.0 --mode plain --mode small-chunks": (
+            SERVER
+        ),
+        "rankproof lab served http://127.0.0.1:8000/v1 http://127.0.0.1:8001/v1 --model my-model": SERVER,
+        "rankproof lab served --mode all --within 900": SERVER,
     },
     "docs/farming.md": {
         "pip install 'ray[client]==2.60.0'": CLUSTER,

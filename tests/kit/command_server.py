@@ -18,6 +18,10 @@ import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 ROOT = Path(__file__).parents[2]
 # Variables that an interpreter, its loader and its C library read once.
@@ -113,23 +117,37 @@ def _server() -> socket.socket:
     return here
 
 
+def _complete(model: type[BaseModel]) -> None:
+    """Build what the models of a kind read with; each is built at its first use otherwise."""
+    for kind in model.__subclasses__():
+        kind.model_rebuild()
+        _complete(kind)
+
+
 def serve(control: int) -> None:
     """Fork for one request after the other, until who asks is gone.
 
     Returns in each child, ready to be the command.
     """
+    import harness.cli.run
     import harness.cli.running
+    import harness.cli.view
     from harness import checks, faults
+    from harness.forms.model import Model
     from harness.record.environment import packages
     from harness.record.model import Record
     from harness.run.arms.packages import installed, search_path
     from harness.scenario import load_scenario
+    from harness.scenario.model import json_schema
 
-    # What reads a scenario and a record is made when the first is read, for every process anew.
+    # What reads a scenario, an override and a record is made when the first is read, for every
+    # process anew.
     load_scenario(ROOT / "scenarios" / "late-rank")
     for kind in (*checks.KINDS.ours.values(), *faults.KINDS.ours.values()):
         kind.model_rebuild()
     Record.model_rebuild()
+    json_schema({})
+    _complete(Model)
     # What is worked out from the texts of installed distributions is kept; the texts are read each
     # time.
     packages()

@@ -255,12 +255,18 @@ SLIPS = {
 }
 
 
-def prepare(workshop: Workshop, case: Case) -> None:
+# A trial of each arm says which code ran. That a run with trials enough for a PASS is refused for it
+# is what test_provenance.py shows. Written into the scenario: an override takes half a second.
+FEW = SCENARIO.replace("candidate: 4, control: 3", "candidate: 1, control: 1")
+
+
+def prepare(workshop: Workshop, case: Case, *, scenario: str = FEW) -> None:
     """Commit the repository, and install the wheel."""
     repo = workshop.repo
     git(repo, "checkout", "-q", "main")
     git(repo, "rm", "-q", "engine.py", "pyproject.toml")
-    commit(repo, {"README": "", "scenarios/meet/subject.py": case.subject, **case.base})
+    files = {"README": "", "scenarios/meet/subject.py": case.subject}
+    commit(repo, {**files, "scenarios/meet/scenario.yaml": scenario, **case.base})
     git(repo, "update-ref", "refs/remotes/origin/main", "HEAD")
     git(repo, "checkout", "-q", "-B", "branch")
     for path in [path for path, text in case.change.items() if text is None]:
@@ -272,18 +278,13 @@ def prepare(workshop: Workshop, case: Case) -> None:
             **{path: text for path, text in case.change.items() if text is not None},
         },
     )
-    files = {path: text.encode() for path, text in case.wheel.items()}
-    workshop.pip(str(wheels.write(workshop.root / "wheels", case.name, "1.0", None, more=files)))
-
-
-# A trial of each arm says which code ran. That a run with trials enough for a PASS is refused for it
-# is what test_provenance.py shows.
-FEW = ("--set", "trials.candidate=1", "--set", "trials.control=1")
+    held = {path: text.encode() for path, text in case.wheel.items()}
+    workshop.pip(str(wheels.write(workshop.root / "wheels", case.name, "1.0", None, more=held)))
 
 
 def refused(workshop: Workshop) -> str:
     """What the run says of the code, and that no gate opens for it."""
-    ran = workshop.run(*FEW)
+    ran = workshop.run()
     assert ran.code == 2, ran.out + ran.err
     (cell,) = ran.record.judgement.cells
     assert VerdictCode.CODE_NOT_PROVED in {reason.code for reason in cell.reasons}
@@ -334,7 +335,7 @@ def test_what_the_commit_removed_was_not_written_by_its_build(
     """The run cannot know, and a gate has the trusted revision, which still holds what is
     installed.
     """
-    prepare(workshop, REMOVED[what])
+    prepare(workshop, REMOVED[what], scenario=SCENARIO)
     assert workshop.run().code == 0
     assert "of origin/main is no longer in the commit" in word(workshop.gate())
 
@@ -447,9 +448,7 @@ def test_a_warm_server_hides_code_of_the_arm(workshop: Workshop) -> None:
     """A folder of the arm that is hidden by a package which the server had imported before the rank
     began.
     """
-    warm = SCENARIO.replace("start: fresh", "start: warm").replace(
-        "backend: [none]", "backend: [gloo]"
-    )
+    warm = FEW.replace("start: fresh", "start: warm").replace("backend: [none]", "backend: [gloo]")
     base = {
         "scenarios/meet/scenario.yaml": warm,
         "scenarios/meet/filelock/version.py": "version = None\n",
@@ -543,7 +542,7 @@ def test_a_wheel_of_the_commit_opens_the_gate(workshop: Workshop, kind: str) -> 
     """What was built from the commit, or is only called like one of its folders, is PASS, and the
     gate opens.
     """
-    prepare(workshop, HEALTHY[kind])
+    prepare(workshop, HEALTHY[kind], scenario=SCENARIO)
     ran = workshop.run()
     assert ran.code == 0, ran.out + ran.err
     found = workshop.gate()

@@ -16,7 +16,6 @@ from tests.kit.repositories import git
 Run = Callable[..., Ran]
 FEW = ("--set", "trials.candidate=5", "--set", "trials.accept.failure_rate_below=60%")
 LINES = {
-    "default": (),
     "raise": (
         "--error",
         "ValueError",
@@ -39,28 +38,39 @@ LINES = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", LINES)
-@pytest.mark.whole
-def test_it_lints_clean_and_runs_to_a_pass(rankproof: Run, tmp_path: Path, name: str) -> None:
-    """Whatever is answered, the folder is a scenario whose control fails as stated, without a
-    change.
-
-    But for the group, which is the same whatever is answered: it is joined once, and left out of
-    the other runs.
-    """
-    made = rankproof("init", "my-fix", "--ranks", "2", *LINES[name])
+def initialized(rankproof: Run, folder: str, *words: str) -> str:
+    """A folder that is written for these answers, and lints clean."""
+    made = rankproof("init", folder, "--ranks", "2", *words)
     assert made.code == 0, made.err
-    assert rankproof("lint", "my-fix").code == 0
-    apart: tuple[str, ...] = ()
-    if name != "default":
-        apart = ("--set", "matrix.backend=[none]")
-        subject = tmp_path / "my-fix" / "subject.py"
+    assert rankproof("lint", folder).code == 0
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.whole
+def test_it_lints_clean_and_runs_to_a_pass(rankproof: Run) -> None:
+    """Without an answer, the folder is a scenario whose control fails as stated, unchanged."""
+    ran = rankproof("run", initialized(rankproof, "my-fix"), *FEW)
+    assert ran.code == 0, ran.out + ran.err
+
+
+@pytest.mark.slow
+@pytest.mark.whole
+def test_whatever_is_answered_lints_clean_and_runs_to_a_pass(
+    rankproof: Run, tmp_path: Path
+) -> None:
+    """All answers are run by one command, without the group, which is the same in each of them."""
+    folders = []
+    for number, words in enumerate(LINES.values()):
+        folder = initialized(rankproof, f"fix-{number}", *words)
+        subject = tmp_path / folder / "subject.py"
         text = subject.read_text()
         assert text.count("    context.group.barrier()\n") == 1
         subject.write_text(text.replace("    context.group.barrier()\n", ""))
-    ran = rankproof("run", "my-fix", *FEW, *apart)
+        folders.append(folder)
+    ran = rankproof("run", *folders, *FEW, "--set", "matrix.backend=[none]")
     assert ran.code == 0, ran.out + ran.err
+    assert len(list(ran.results.iterdir())) >= len(LINES)
 
 
 def test_a_folder_with_files_is_left_alone(tmp_path: Path) -> None:

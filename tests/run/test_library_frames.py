@@ -46,10 +46,10 @@ def test_the_line_is_the_last_one_in_the_stated_file(
 ) -> None:
     """As stated only where that file of the library raised it, at that line."""
     raised = 'raise ParserError("while parsing a flow sequence", self.marks[-1],'
-    ran = rankproof(
-        "run",
-        str(scenario({"scenario.yaml": stated(file, source or raised), "subject.py": SUBJECT})),
-    )
+    text = stated(file, source or raised)
+    if code is not None:  # one trial shows where it failed
+        text = text.replace("candidate: 5, control: 2", "candidate: 1, control: 1")
+    ran = rankproof("run", str(scenario({"scenario.yaml": text, "subject.py": SUBJECT})))
     (cell,) = ran.record.judgement.cells
     assert cell.control is not None
     assert [what.code for what in cell.control.otherwise] == ([] if code is None else [code]), (

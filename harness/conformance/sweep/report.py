@@ -1,0 +1,204 @@
+"""The report of a sweep over servers: violations by cause first, then every row of every server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from harness.conformance.rows import ROWS
+from harness.conformance.sweep.record import PATH as FACTS
+from harness.conformance.sweep.record import ServedRecord, ViolationGroup
+from harness.forms.text import bounded, plural, visible
+from harness.report.blocks import (
+    Block,
+    BulletList,
+    Claim,
+    Evidence,
+    Foreign,
+    Heading,
+    Note,
+    Paragraph,
+    Part,
+    Strong,
+    Table,
+    Text,
+    Verbatim,
+)
+from harness.series.replay import RECORD, document, section
+from harness.series.series import FOLDER, SUFFIX
+
+FACT: Final = 200
+SHORTER: Final = 100
+CURL_LIMIT: Final = 2_000
+SHORT: Final = {
+    "CONFORMS": "conforms",
+    "VIOLATES": "VIOLATES",
+    "REFUSES": "refuses",
+    "CANNOT TELL": "cannot tell",
+    "NOT ASKED": "not asked",
+}
+
+
+OTHERS: Final = {
+    "CONFORMS": "kept by",
+    "VIOLATES": "violated in another way by",
+    "REFUSES": "refused by",
+    "CANNOT TELL": "not decided for",
+    "NOT ASKED": "not tested on",
+}
+
+
+def render(record: ServedRecord, *, manifest_digest: str) -> bytes:
+    """Render the body of `report.md`; `manifest_digest` is the sha256 of the manifest, 64 hex
+    digits.
+    """
+    return document(
+        record.facts,
+        [*_servers(record), *body(record)],
+        title="Sweep of servers",
+        answer=Paragraph(Claim(answer(record), (RECORD,))),
+        files=(
+            (Claim("what was planned", (Evidence(FACTS),)), "servers, modes, rows"),
+            (Claim("the record", (RECORD,)), "every row of every server"),
+            (
+                Verbatim(f"{FOLDER}/"),
+                "for each server, the bundle of its own signed conformance report",
+            ),
+        ),
+        manifest_digest=manifest_digest,
+    )
+
+
+def answer(record: ServedRecord) -> str:
+    """Return what was found, in a sentence."""
+    servers = plural(len(record.asked), "server")
+    left = len(record.servers) - len(record.asked)
+    beside = f"; {plural(left, 'server')} could not be tested" if left else ""
+    if not record.groups:
+        return f"No violation in {servers}{beside}."
+    groups = plural(len(record.groups), "violation")
+    changing = sum(group.depends for group in record.groups)
+    some = f", {changing} of them only in some releases or modes" if changing else ""
+    return f"{groups} in {servers}{some}{beside}."
+
+
+def first_screen(record: ServedRecord) -> list[Block]:
+    """Return what a reader has to see first: every server, and every violation in a line."""
+    lines: list[Part] = []
+    for group in record.groups:
+        servers = _names(record, group.violates)
+        evidence = (Evidence(_path(group.evidence)),)
+        text = Text(Verbatim(group.row), f", {servers}: ", Foreign(bounded(group.fact, SHORTER)))
+        lines.append(Claim(text, evidence))
+    return [
+        Heading(1, "Sweep of servers"),
+        Paragraph(Claim(answer(record), (RECORD,))),
+        *_servers(record),
+        BulletList(tuple(lines)),
+    ]
+
+
+def body(record: ServedRecord) -> Iterator[Block]:
+    """Yield what follows the first screen."""
+    yield Note(
+        "Each server was tested with the rows of `rankproof conformance`, with the same prompts,"
+        " and each row with its control. Violations of one promise by one engine that differ from"
+        " the promise in the same way are one entry below: most likely they have one cause."
+    )
+    changing = [group for group in record.groups if group.depends]
+    steady = [group for group in record.groups if not group.depends]
+    if changing:
+        yield Heading(2, "Violations that depend on the release or the mode")
+        for group in changing:
+            yield from _group(record, group)
+    yield Heading(2, "Violations in every release and mode that was tested")
+    if not steady:
+        yield Paragraph("None.")
+    for group in steady:
+        yield from _group(record, group)
+    yield Heading(2, "Every row")
+    yield from _rows(record)
+    yield from section("What this does not show", tuple(_unshown(record)))
+
+
+def _servers(record: ServedRecord) -> Iterator[Block]:
+    rows: list[tuple[Part, ...]] = []
+    for number, server in enumerate(record.servers, 1):
+        name = Claim(Foreign(server.server, FACT), (Evidence(_path(server.name)),))
+        versions = ", ".join(f"{one} {version}" for one, version in server.versions.items())
+        words = list(server.words.values())
+        verdict: Part = Strong(server.verdict)
+        if server.unasked:
+            verdict = Text("not tested: ", Foreign(server.unasked, FACT))
+        counts = (str(words.count("VIOLATES")), str(words.count("REFUSES")))
+        rows.append((_letter(number), name, verdict, *counts, versions or "-"))
+    yield Table(("", "server", "verdict", "violates", "refuses", "versions"), tuple(rows))
+
+
+def _group(record: ServedRecord, group: ViolationGroup) -> Iterator[Block]:
+    yield Heading(3, f"{visible(group.engine)}: {group.row}")
+    evidence = (Evidence(_path(group.evidence)),)
+    items: list[Part] = [
+        Text("promise: ", group.promises),
+        Claim(
+            Text(f"what came, in {group.count} repetitions: ", Foreign(group.fact, FACT)), evidence
+        ),
+        f"violated by {_names(record, group.violates)}",
+    ]
+    for word, names in group.others.items():
+        items.append(f"{OTHERS[word]} {_names(record, names)}")
+    yield BulletList(tuple(items))
+    if group.curls:
+        lines = [visible(line, CURL_LIMIT) for line in group.curls]
+        yield Verbatim("\n".join(lines), "sh", len(lines) * CURL_LIMIT)
+
+
+def _names(record: ServedRecord, names: list[str]) -> str:
+    """Return the letters of servers."""
+    numbers = {server.name: number for number, server in enumerate(record.servers, 1)}
+    letters = [_letter(numbers[name]) for name in names]
+    return " and ".join(filter(None, (", ".join(letters[:-1]), letters[-1])))
+
+
+def _rows(record: ServedRecord) -> Iterator[Block]:
+    """Yield the rows whose word differs from CONFORMS anywhere, then the names of the others."""
+    asked = [
+        (number, server) for number, server in enumerate(record.servers, 1) if not server.unasked
+    ]
+    kept: list[str] = []
+    table: list[tuple[Part, ...]] = []
+    for row in ROWS:
+        words = [server.words[row] for _, server in asked]
+        if set(words) == {"CONFORMS"}:
+            kept.append(row)
+        elif set(words) != {"NOT ASKED"} and words:
+            cells = [Strong(SHORT[word]) if word == "VIOLATES" else SHORT[word] for word in words]
+            table.append((Verbatim(row), *cells))
+    if table:
+        yield Table(("row", *(_letter(number) for number, _ in asked)), tuple(table))
+    if kept:
+        yield Paragraph(f"Every tested server conforms in: {', '.join(kept)}.")
+
+
+def _unshown(record: ServedRecord) -> Iterator[Part]:
+    if left := [server.name for server in record.servers if server.unasked]:
+        yield f"Anything about {_names(record, left)}, which could not be tested."
+    unasked = [row for row in ROWS if all(one.words[row] == "NOT ASKED" for one in record.asked)]
+    if unasked and record.asked:
+        yield f"Rows that were not tested on any server: {', '.join(unasked)}."
+    yield "Rare failures: each row was tested 3 times on each server, with prompts of one seed."
+    yield "Other models: an engine that was started here serves a small model with random weights."
+    yield (
+        "That one entry has one cause: entries are formed by engine, promise and kind of"
+        " difference, not by reading the engine's code."
+    )
+
+
+def _letter(number: int) -> str:
+    """Return A to Z, then A1 and so on."""
+    rounds, place = divmod(number - 1, 26)
+    return chr(ord("A") + place) + (str(rounds) if rounds else "")
+
+
+def _path(name: str) -> str:
+    return f"{FOLDER}/{name}{SUFFIX}"
