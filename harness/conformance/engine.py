@@ -104,9 +104,6 @@ ENGINES: Final = {
             "127.0.0.1",
             "--port",
             "{port}",
-            # Prompts of a small model are short, and its borders are where its users' prompts are.
-            "--prefill-step-size",
-            "64",
         ),
         distributions=("mlx-lm", "mlx"),
         package="mlx-lm[cpu]",
@@ -245,9 +242,9 @@ class EngineProcess:
     room: Path
     port: int
     account: Callable[[str], None]
-    python: Path
-    mode: str
-    versions: Mapping[str, str]
+    python: Path = Path(sys.executable)
+    mode: str = PLAIN
+    versions: Mapping[str, str] = field(default_factory=dict)
     exits: list[tuple[str, str]] = field(default_factory=list)
     starts: int = 0
     _child: subprocess.Popen[bytes] | None = None

@@ -189,14 +189,14 @@ def _violations(record: ConformanceRecord) -> Iterator[Block]:
     for row in rows[:CURL_ROWS]:
         # One line, whatever the server wrote into it: what follows a line end would be a command.
         lines.append(f"# {row.name}, {row.count}: {visible(row.fact, FACT)}")
-        lines += [_line_of(line) for line in row.curls]
+        lines += [line_of(line) for line in row.curls]
     yield Verbatim("\n".join(lines), "sh", CURL_ROWS * 3 * CURL_LIMIT)
     if len(rows) > CURL_ROWS:
         rest = ", ".join(row.name for row in rows[CURL_ROWS:])
         yield Paragraph(f"The others are in the record: {rest}.")
 
 
-def _line_of(line: str) -> str:
+def line_of(line: str) -> str:
     """Return a line to paste. A part of one would be another request."""
     if len(line) > CURL_LIMIT:
         return f"# the line has {len(line)} characters; it is in results.json, under `curls`"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from harness.conformance.report import CURL_LIMIT, line_of
 from harness.conformance.rows import ROWS
 from harness.conformance.sweep.record import PATH as FACTS
 from harness.conformance.sweep.record import ServedRecord, ViolationGroup
@@ -29,7 +30,6 @@ from harness.series.series import FOLDER, SUFFIX
 
 FACT: Final = 200
 SHORTER: Final = 100
-CURL_LIMIT: Final = 2_000
 SHORT: Final = {
     "CONFORMS": "conforms",
     "VIOLATES": "VIOLATES",
@@ -149,7 +149,7 @@ def _group(record: ServedRecord, group: ViolationGroup) -> Iterator[Block]:
         items.append(f"{OTHERS[word]} {_names(record, names)}")
     yield BulletList(tuple(items))
     if group.curls:
-        lines = [visible(line, CURL_LIMIT) for line in group.curls]
+        lines = [line_of(line) for line in group.curls]
         yield Verbatim("\n".join(lines), "sh", len(lines) * CURL_LIMIT)
 
 
