@@ -32,7 +32,7 @@ MOST_CHOICES = 8
 MOST_STOPS = 4
 MOST_PROMPTS = 16
 BEGINS = "assistant: "
-LONG = 100
+LONG = 64
 PACE = 0.002
 """Seconds for a piece of an answer of at least LONG tokens: a model takes its time as well."""
 

@@ -170,6 +170,8 @@ def test_a_server_that_keeps_every_promise_passes(correct: str, tmp_path: Path, 
         "usage-tokens",
         "chat-template",
         "cancel",
+        "freeze",
+        "kill",
     }
     assert all(row.control is None or row.control.on == "this server" for row in record.rows)
     screen = render_terminal(first_screen(record), 80).plain.splitlines()
@@ -525,6 +527,7 @@ def test_mlx_lm_server_is_asked_every_row_and_the_report_verified(
     finished = asked_of_mlx(tmp_path, key, within=600)
     words = {row.name: row.word for row in finished.record.rows}
     kept = ("usage", "usage-tokens", "chat-template", "chat-seed", "seed", "temperature")
+    kept += ("chat-messages", "cancel", "freeze")
     for name in (*CORE, *kept, "order", "prefix-cache", "long-beside-short", "health"):
         assert words[name] == "CONFORMS"
     broken = ("json-object", "json-schema", "tools", "batched-prompts", "chat-n")

@@ -267,7 +267,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ConformanceRow(
             name="no-cross-talk",
             promises="Concurrent clients get their own answers.",
-            requests=(ALONE + 1) * clients.CLIENTS + 2 * clients.CLIENTS,
+            requests=(clients.TIMES + 3) * clients.CLIENTS,
             ask=clients.ask_no_cross_talk,
             defect=defects.SWAPS,
             about="swapped",

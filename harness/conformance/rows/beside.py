@@ -48,13 +48,13 @@ LEAST_OWN: Final = 8
 """Characters of a text that belongs to one prompt alone."""
 PROMPTS: Final = 3
 SEEDS: Final = (1, 2, 3, 4)
-LONG_ANSWER: Final = 400
+LONG_ANSWER: Final = 250
 COUNTING: Final = "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20"
 """What few models stop to continue."""
 BEGUN_MS: Final = 50
 AFTER_MS: Final = 15
 """Milliseconds after which requests join those that are being answered."""
-LEAST_MS: Final = 300
+LEAST_MS: Final = 200
 """Milliseconds of a long answer below which there is nothing to answer meanwhile."""
 SLACK: Final = 0.1
 """Of the time of the long answer: what ends so shortly before it has waited for it."""

@@ -8,7 +8,6 @@ from typing import Any, Final
 from harness.conformance.answer import Answer, read
 from harness.conformance.exchange import COMPLETIONS, FILL, HTTPRequest, pack, post
 from harness.conformance.rows.row import (
-    ALONE,
     BUSY,
     LATER,
     SHOWN,
@@ -29,6 +28,8 @@ from harness.conformance.rows.row import (
 )
 
 CLIENTS: Final = 4
+TIMES: Final = 3
+"""How often each is asked alone: whoever does not repeat a text cannot be compared with it."""
 LONG: Final = 2000
 HUGE: Final = 10_000_000
 STAYS_MS: Final = 300
@@ -53,13 +54,13 @@ def ask_no_cross_talk(setting: Setting) -> Asking[RowFinding]:
     alone: list[str] = []
     for request in requests:
         answers: list[str] = []
-        for _ in range(ALONE):
+        for _ in range(TIMES):
             answers.append((yield from ordinary(request)).text)  # noqa: PERF401 - a generator
         if len(set(answers)) > 1:
             raise Judged(
                 "CANNOT TELL",
                 "unsteady",
-                f"{request.label}, sent alone {ALONE} times, did not get the same text each time",
+                f"{request.label}, sent alone {TIMES} times, did not get the same text each time",
             )
         alone.append(answers[0])
     if len(set(alone)) < CLIENTS:

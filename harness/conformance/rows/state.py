@@ -100,7 +100,7 @@ def ask_prefix_cache(setting: Setting) -> Asking[RowFinding]:
                 completion(
                     setting,
                     "another",
-                    prompt=unseen(setting, f"other {number}", PREFIXES[1]),
+                    prompt=unseen(setting, f"other {number}", BASE_WORDS),
                     max_tokens=1,
                 )
                 for number in range(EVICTING)

@@ -23,7 +23,7 @@ from harness.conformance.rows.row import (
 )
 from harness.forms.text import plural
 
-TOKENS: Final = 100
+TOKENS: Final = 64
 """Enough that most of an answer is not made yet when its first chunks have come."""
 STATES: Final = ("stopped", "zombie", "gone")
 
