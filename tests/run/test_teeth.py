@@ -4,6 +4,7 @@ real runs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -50,11 +51,19 @@ def made(case):
         "spike": np.where(np.arange(8192).reshape(64, 128) == 300, 1e6, 0).astype("float32"),
     }[case]
 
-def keep(context, *, case, off):
+def struck(case, *, off, rank):
     it = np.array(made(case))
-    if off and context.rank:
+    if off and rank:
         place = np.unravel_index(np.flatnonzero(np.isfinite(it))[0], it.shape)
         it[place] += np.array(off, it.dtype)
+    return it
+
+def keep_each(context, *, cases, off):
+    for case in cases:
+        context.keep(case, struck(case, off=off, rank=context.rank))
+
+def keep(context, *, case, off):
+    it = struck(case, off=off, rank=context.rank)
     context.keep("it", it)
     if it.size < 10000 and np.isfinite(it).all():
         context.emit("said", it=it.tolist())
@@ -110,22 +119,43 @@ def verdicts(found: Ran) -> dict[str, str]:
 TOOTHLESS = "INCONCLUSIVE toothless"
 
 
+def one_world(tmp_path: Path, check: str, cases: Sequence[str]) -> Ran:
+    """The run of a check on each of these arrays, all kept by the same trials."""
+    text = SCENARIO.format(check=check, cases="all", off=1, trials=ENOUGH)
+    text = text.partition("checks:")[0].replace("check: same,", f"check: {cases[0]},")
+    text = text.replace(", case: [all]", "").replace("subject:keep", "subject:keep_each")
+    text = text.replace("{off: ", f"{{cases: [{', '.join(cases)}], off: ")
+    rows = [
+        f"  - {{id: {case}, ranks: nonzero, against: 0, kind: close, artefact: {case}, {check}}}"
+        for case in cases
+    ]
+    folder = tmp_path / cases[0]
+    folder.mkdir()
+    (folder / "scenario.yaml").write_text("\n".join([f"{text}checks:", *rows, ""]))
+    (folder / "subject.py").write_text(SUBJECT)
+    return run_command(tmp_path, "run", str(folder))
+
+
 def test_an_array_that_says_nothing_and_a_tolerance_that_allows_it(tmp_path: Path) -> None:
     """Zeros, one constant, NaN in most rows, numbers below the tolerance: toothless, and it
     verifies.
     """
-    dull = "zeros, constant, mostly-nan, mostly-overflown, hidden, softmax, ones"
-    sharp = (
-        "logits, rows, some-nan, masked, rope, norms, bfloat16, one-hot, mask, scalar,"
-        " whole-numbers"
-    )
-    found = ran(tmp_path, f"{CLOSE}, atol: 0.5, nonfinite: allowed", f"{dull}, {sharp}")
-    told = verdicts(found)
-    assert {case for case, words in told.items() if words == TOOTHLESS} == set(dull.split(", "))
-    assert {case for case, words in told.items() if words == "PASS"} == set(sharp.split(", "))
+    dull = ("zeros", "constant", "mostly-nan", "mostly-overflown", "hidden", "softmax", "ones")
+    sharp = ("logits", "rows", "some-nan", "masked", "rope", "norms", "bfloat16", "one-hot")
+    sharp += ("mask", "scalar", "whole-numbers")
+    allowed = "atol: 0.5, nonfinite: allowed"
+    good = one_world(tmp_path, allowed, sharp)
+    (cell,) = good.record.judgement.cells
+    assert (cell.verdict, cell.reasons) == ("PASS", []), good.out
+    assert "no array of 8 floats or more was compared" in (good.folder / "report.md").read_text()
+    found = one_world(tmp_path, allowed, dull)
+    (cell,) = found.record.judgement.cells
+    assert cell.verdict == "INCONCLUSIVE"
+    assert {reason.code for reason in cell.reasons} == {VerdictCode.TOOTHLESS}
+    for case, reason in zip(dull, cell.reasons, strict=True):
+        assert f"check {case} " in str(reason)
     report = (found.folder / "report.md").read_text()
     assert "the largest number compared is 0.07864 in size" in report
-    assert "no array of 8 floats or more was compared (ranks=2,backend=none,case=mask; " in report
     key = find_signer(explicit=str(tmp_path / "home/.local/share/rankproof/signing_key"))
     verified = run_command(
         tmp_path, "verify", str(found.folder / "report.md"), "--signer", key.fingerprint
