@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from harness.conformance.answer import Answer, read
+from harness.conformance.answer import Answer, events, read
 from harness.conformance.exchange import COMPLETIONS, FILL, HTTPRequest, pack, post
 from harness.conformance.rows.row import (
     BUSY,
@@ -142,9 +142,16 @@ def ask_cancel(setting: Setting) -> Asking[RowFinding]:
     if exchange.after > IDLE * busy:
         raise Judged("CANNOT TELL", "unclear", used)
     # An answer that ends by itself says nothing of a server that goes on with it.
-    count = min((LASTS + 2) * len(exchange.chunks) + LASTS, LONG)
-    whole = yield from one(completion(setting, "how long", prompt=prompt, max_tokens=count))
     seen = len(read(exchange).text)
+    count = (LASTS + 2) * len(events(exchange.body())[0])
+    whole = Answer(None)
+    # Again where an event has several tokens, so that the first answer was too short to tell.
+    for _ in range(2):
+        lasting = completion(setting, "how long", prompt=prompt, max_tokens=min(count, LONG))
+        whole = yield from one(lasting)
+        if len(whole.text) >= LASTS * seen or whole.finish != "length":
+            break
+        count = count * (LASTS + 2) * seen // max(len(whole.text), 1)
     if len(whole.text) < LASTS * seen:
         fact = f"the client read {seen} of {len(whole.text)} characters before it left"
         raise Judged("CANNOT TELL", "short", fact)
