@@ -45,7 +45,8 @@ def test_the_ledger_is_measured_in_a_world_that_calls(tmp_path: Path) -> None:
     calls.
     """
     with ServerPool() as pool:
-        measured = ledger.measure(pool, tmp_path, rounds=20, steps=2)
+        small = {"layers": 2, "words": 1000}
+        measured = ledger.measure(pool, tmp_path, rounds=20, steps=2, sizes=small)
     assert {case: figures["calls"] >= 2 for case, figures in measured.items()} == dict.fromkeys(
         ledger.CASES, True
     )

@@ -10,7 +10,7 @@ of one, less that without a hook and less that in the hook.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -157,9 +157,10 @@ def measure(
     rounds: int = ROUNDS,
     steps: int = STEPS,
     cases: Iterable[str] = CASES,
+    sizes: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """Two ranks of gloo send 1 MiB to and fro, and decode with a model of 110 million parameters,
-    half on each.
+    half on each; or with one of other `sizes`.
 
     Returns:
         Of each case, of the slower rank: the median `round_seconds`, the median `call_seconds` in
@@ -177,6 +178,7 @@ def measure(
             entry,
             {
                 "rounds": rounds if entry == "ping_pong" else steps,
+                **((sizes or {}) if entry == "decode" else {}),
                 "digests": digests,
                 "recorder": compiled_recorder() if in_c else "",
             },

@@ -73,9 +73,14 @@ def test_a_shared_tokenizer_gives_wrong_ids_and_one_for_each_thread_does_not(
     assert (ran.code, ran.record.judgement.verdict) == (0, "PASS"), ran.out + ran.err
 
 
-@pytest.mark.slow
-@pytest.mark.whole
-@pytest.mark.parametrize("file", ["remote-code-copy.yaml", "remote-code-half.yaml"])
+# Every rank imports transformers anew, which takes a minute for both.
+@pytest.mark.parametrize(
+    "file",
+    [
+        pytest.param("remote-code-copy.yaml", marks=pytest.mark.long),
+        pytest.param("remote-code-half.yaml", marks=pytest.mark.whole),
+    ],
+)
 def test_code_that_is_not_whole_yet_is_imported_by_transformers_and_not_by_the_loader(
     rankproof: Callable[..., Ran], file: str
 ) -> None:
@@ -103,7 +108,7 @@ def test_code_whose_writer_is_not_stopped_is_imported_whole(rankproof: Callable[
         for word in ("--set", f"subject.{arm}.with.stands=false")
     ]
     ran = rankproof(
-        "run", str(THREADS / "remote-code-copy.yaml"), *FEW, *nothing, "--set", "faults=[]"
+        "run", str(THREADS / "remote-code-half.yaml"), *FEW, *nothing, "--set", "faults=[]"
     )
     (cell,) = ran.record.judgement.cells
     assert cell.control is not None

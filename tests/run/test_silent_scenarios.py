@@ -74,8 +74,7 @@ def test_faults_of_a_hub_make_plain_transformers_wrong_and_our_loader_say_so(
     assert f"control: {len(wrong)} cells" in said
 
 
-@pytest.mark.slow
-@pytest.mark.whole
+@pytest.mark.long  # each rank imports transformers anew, and so do its loads
 def test_ranks_with_faults_get_the_right_tokenizer_or_an_error(
     rankproof: Callable[..., Ran],
 ) -> None:

@@ -39,7 +39,7 @@ subject:
 matrix: {ranks: [2], backend: [none]}
 world: {deadline: 30s}
 seed: "7"
-trials: {candidate: 6, accept: {failure_rate_below: 50%}}
+trials: {candidate: 5, accept: {failure_rate_below: 50%}}
 checks:
   - {id: answered, kind: event, ranks: every, event: answered}
 """
@@ -53,7 +53,7 @@ WITH_CONTROL = (
     must_fail: {check: answered, ranks: every, error: AssertionError, source: assert wobbly.answer(context) == 42}
 """,
     )
-    .replace("{candidate: 6, ", "{candidate: 6, control: 6, ")
+    .replace("{candidate: 5, ", "{candidate: 5, control: 5, ")
 )
 
 Offer = Callable[..., dict[str, str]]
