@@ -206,7 +206,7 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
             "rankproof lab operators --within 600",
             "rankproof lab operators --resume results/operators/20261127T174145Z-5e479246.unfinished",
         ),
-        NotRun("takes most of an hour; tests/series/operators makes and verifies small ones"),
+        NotRun("takes an hour or more; tests/series/operators makes and verifies small ones"),
     ),
     "docs/nix.md": {
         **dict.fromkeys(
