@@ -32,10 +32,10 @@ TIMES: Final = 3
 """How often each is asked alone: whoever does not repeat a text cannot be compared with it."""
 LONG: Final = 2000
 HUGE: Final = 10_000_000
-STAYS_MS: Final = 300
+STAYS_MS: Final = 400
 TRIED: Final = 8
 """Prompts of which one is likely to have a long answer."""
-LASTS: Final = 5
+LASTS: Final = 4
 """Times as long as the client stays: an answer that would go on while the server is measured."""
 IDLE: Final = 0.25
 STILL_BUSY: Final = 0.5
