@@ -42,7 +42,7 @@ take.
 DONE_LINE = b"data: [DONE]"
 DONE_WITHIN = 3.0
 """Seconds after its last event in which a stream has to end."""
-STRIKES_AFTER = 3
+STRIKES_AFTER = 2
 """Chunks of an answer that have come when its server is struck."""
 CPU_WINDOW = 0.5
 CPU_SETTLES = 0.7

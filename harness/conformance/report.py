@@ -33,7 +33,7 @@ from harness.series.replay import RECORD, document
 SHOWN: Final = 8
 """Rows of one word that the first screen describes; of the others it has the names."""
 FACT: Final = 100
-CURL_ROWS: Final = 9
+CURL_ROWS: Final = 8
 CURL_LIMIT: Final = 6_000
 EXITS_SHOWN: Final = 3
 

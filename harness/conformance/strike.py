@@ -17,7 +17,7 @@ import psutil
 
 from harness.conformance.exchange import StrikeFacts, StrikeKind
 
-FROZEN: Final = 0.5
+FROZEN: Final = 0.7
 """Seconds for which a process is stopped."""
 SETTLES: Final = 1.0
 """Seconds in which the kernel has done what a signal asks for."""

@@ -308,6 +308,18 @@ def _in_streamed_chats_last_message(fields: dict[str, Any]) -> dict[str, Any]:
     return fields | {"messages": fields["messages"][-1:]} if is_chat else fields
 
 
+def _without_system(fields: dict[str, Any]) -> dict[str, Any]:
+    messages = [
+        message | ({"content": ""} if message["role"] == "system" else {})
+        for message in fields["messages"]
+    ]
+    return fields | {"messages": messages}
+
+
+def _by_twos(fields: dict[str, Any]) -> dict[str, Any]:
+    return fields | {"seed": fields["seed"] // 2 * 2} if "seed" in fields else fields
+
+
 def _no_role(value: Any) -> None:
     for choice in value["choices"]:
         choice.get("message", {}).pop("role", None)
@@ -487,6 +499,12 @@ UNLISTED = {
         ProxyDefect(does="", fresh=_swapped_streams),
         "no-cross-talk",
     ),
+    "the system message is emptied": (
+        ProxyDefect(does="", ask=in_chats(_without_system)),
+        "chat-messages",
+    ),
+    "seeds are taken by twos": (ProxyDefect(does="", ask=_by_twos), "seed"),
+    "seeds of chats are taken by twos": (ProxyDefect(does="", ask=in_chats(_by_twos)), "chat-seed"),
     "messages have no role": (ProxyDefect(does="", whole=in_whole(_no_role)), "chat"),
     "n is ignored where clients are many": (
         ProxyDefect(does="", crowded=removes("n")),

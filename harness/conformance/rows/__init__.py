@@ -142,7 +142,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ConformanceRow(
             name="chat-messages",
             promises="Earlier messages and a system message belong to the prompt of a chat.",
-            requests=6,
+            requests=10,
             ask=modes.ask_chat_messages,
             defect=defects.LAST_MESSAGE,
             about="dropped",

@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from harness.conformance.answer import Answer, events, read
-from harness.conformance.exchange import COMPLETIONS, FILL, HTTPRequest, pack, post
+from harness.conformance.exchange import (
+    COMPLETIONS,
+    FILL,
+    HTTPExchange,
+    HTTPRequest,
+    pack,
+    post,
+)
 from harness.conformance.rows.row import (
     BUSY,
     LATER,
@@ -32,10 +39,10 @@ TIMES: Final = 3
 """How often each is asked alone: whoever does not repeat a text cannot be compared with it."""
 LONG: Final = 2000
 HUGE: Final = 10_000_000
-STAYS_MS: Final = 300
+STAYS_MS: Final = 400
 TRIED: Final = 8
 """Prompts of which one is likely to have a long answer."""
-LASTS: Final = 5
+LASTS: Final = 4
 """Times as long as the client stays: an answer that would go on while the server is measured."""
 IDLE: Final = 0.25
 STILL_BUSY: Final = 0.5
@@ -127,10 +134,22 @@ def ask_cancel(setting: Setting) -> Asking[RowFinding]:
     for prompt in texts(setting, TRIED):
         lasting = completion(setting, "leaves", prompt=prompt, stream=True, max_tokens=LONG)
         [exchange] = yield [lasting.model_copy(update={"leave_after_ms": STAYS_MS})]
-        if exchange.ended == "left":
-            break
+        if exchange.ended != "left":
+            continue
+        found = _idle_after(exchange)
+        # An answer that ends by itself says nothing of a server that goes on with it.
+        seen = len(read(exchange).text)
+        count = (LASTS + 2) * len(events(exchange.body())[0])
+        if (yield from _lasts(setting, prompt, count, LASTS * seen)):
+            return found
+    fact = f"no answer of {TRIED} lasted long enough to measure after its client had left"
+    raise Judged("CANNOT TELL", "short", fact)
+
+
+def _idle_after(exchange: HTTPExchange) -> RowFinding:
+    """Return that a server stopped working when its client had left. Raises Judged."""
     busy = exchange.busy or 0.0
-    if exchange.ended != "left" or exchange.after is None or busy < LEAST_BUSY:
+    if exchange.after is None or busy < LEAST_BUSY:
         fact = f"the stream {exchange.ended}, with {busy:.2f} processor seconds per second"
         raise Judged("CANNOT TELL", "unmeasured", fact)
     used = (
@@ -141,21 +160,21 @@ def ask_cancel(setting: Setting) -> Asking[RowFinding]:
         raise Judged("VIOLATES", "works on", used)
     if exchange.after > IDLE * busy:
         raise Judged("CANNOT TELL", "unclear", used)
-    # An answer that ends by itself says nothing of a server that goes on with it.
-    seen = len(read(exchange).text)
-    count = (LASTS + 2) * len(events(exchange.body())[0])
-    whole = Answer(None)
+    return conforms(used)
+
+
+def _lasts(setting: Setting, prompt: str, tokens: int, characters: int) -> Asking[bool]:
+    """Return whether an answer has so many characters, where about so many tokens should do."""
     # Again where an event has several tokens, so that the first answer was too short to tell.
     for _ in range(2):
-        lasting = completion(setting, "how long", prompt=prompt, max_tokens=min(count, LONG))
-        whole = yield from one(lasting)
-        if len(whole.text) >= LASTS * seen or whole.finish != "length":
-            break
-        count = count * (LASTS + 2) * seen // max(len(whole.text), 1)
-    if len(whole.text) < LASTS * seen:
-        fact = f"the client read {seen} of {len(whole.text)} characters before it left"
-        raise Judged("CANNOT TELL", "short", fact)
-    return conforms(used)
+        most = min(tokens, LONG)
+        whole = yield from one(completion(setting, "how long", prompt=prompt, max_tokens=most))
+        if len(whole.text) >= characters:
+            return True
+        if whole.finish != "length":
+            return False
+        tokens = 2 * tokens * characters // max(len(whole.text), 1)
+    return False
 
 
 def bad_requests(setting: Setting) -> Sequence[HTTPRequest]:

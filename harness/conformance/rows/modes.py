@@ -13,7 +13,14 @@ from harness.conformance.answer import Answer
 from harness.conformance.exchange import HTTPRequest
 from harness.conformance.rows.alike import demand_unlike
 from harness.conformance.rows.answering import demand_length
-from harness.conformance.rows.parameters import HOT, SEEDED, demand_repeated, is_cut, stop_of
+from harness.conformance.rows.parameters import (
+    HOT,
+    SEEDED,
+    demand_distinct,
+    demand_repeated,
+    is_cut,
+    stop_of,
+)
 from harness.conformance.rows.row import (
     UNSTEADY,
     Asking,
@@ -81,25 +88,29 @@ def ask_chat_max_tokens(setting: Setting) -> Asking[RowFinding]:
 
 
 def ask_chat_messages(setting: Setting) -> Asking[RowFinding]:
-    """A chat after an earlier exchange, and after a message of the system."""
+    """A chat after an earlier message, and after one of the system: each short, then long."""
     yield from ordinary(completion(setting, "completion"))
     asked, other = texts(setting, 2)
     last = {"role": "user", "content": asked}
-    earlier = [{"role": "user", "content": other}, {"role": "assistant", "content": "Yes."}]
-    system = [{"role": "system", "content": other}]
     alone = yield from honoured(chat(setting, "one message", messages=[last]))
     changed = False
-    for what, before in (("earlier messages", earlier), ("a system message", system)):
+    for role, what in (("user", "an earlier message"), ("system", "a system message")):
         for mode, stream in MODES:
-            more = {"messages": [*before, last]}
-            answer = yield from honoured(chat(setting, f"{what}, {mode}", stream=stream, **more))
-            changed = changed or answer.text != alone.text
-            if alone.usage is None or answer.usage is None:
-                continue
-            if answer.usage.prompt <= alone.usage.prompt:
-                counts = f"{answer.usage.prompt} prompt tokens with {what}"
-                fact = f"{mode}: {counts}, {alone.usage.prompt} without"
-                raise Judged("VIOLATES", "dropped", fact)
+            least = alone
+            for size, content in (("short", "Yes."), ("long", f"{other} {other}")):
+                label = f"{size} {what}, {mode}"
+                first = {"role": role, "content": content}
+                reply = [{"role": "assistant", "content": "No."}] if role == "user" else []
+                more = {"messages": [first, *reply, last]}
+                answer = yield from honoured(chat(setting, label, stream=stream, **more))
+                changed = changed or answer.text != alone.text
+                if least.usage is None or answer.usage is None:
+                    continue
+                if answer.usage.prompt <= least.usage.prompt:
+                    less = "without it" if least is alone else "with a short one"
+                    counts = f"{answer.usage.prompt} prompt tokens, {least.usage.prompt} {less}"
+                    raise Judged("VIOLATES", "dropped", f"{label}: {counts}")
+                least = answer
     if not changed:
         fact = "neither earlier messages nor a system message changed the answer"
         raise Judged("VIOLATES" if setting.samples else "CANNOT TELL", "dropped", fact)
@@ -139,6 +150,7 @@ def ask_chat_seed(setting: Setting) -> Asking[RowFinding]:
     if len(set(found.values())) == 1:
         fact = "3 seeds gave the same text at temperature 1"
         raise Judged("VIOLATES" if setting.samples else "CANNOT TELL", "ignored", fact)
+    demand_distinct(found, setting)
     return conforms(
         f"seeds 1 and 0 repeat, 1 also streamed; 3 seeds gave {len(set(found.values()))} texts"
     )

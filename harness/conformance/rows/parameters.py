@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import combinations
 from typing import Any, Final
 
 from harness.conformance.answer import Answer, TokenLogprob
 from harness.conformance.exchange import HTTPRequest
 from harness.conformance.rows.alike import demand_unlike
 from harness.conformance.rows.row import (
+    LEAST_SAMPLED,
     UNSTEADY,
     Asking,
     Judged,
@@ -210,6 +212,17 @@ def demand_repeated(found: Mapping[str, str]) -> None:
             raise Judged("VIOLATES", "seed", fact)
 
 
+def demand_distinct(found: Mapping[str, str], setting: Setting) -> None:
+    """Demand that each seed has a text of its own, where the model is known to sample many."""
+    if not setting.samples:
+        return
+    seeds = ("seed 0", "seed 1", "seed 2")
+    for one, other in combinations(seeds, 2):
+        if found[one] == found[other] and len(found[one]) >= LEAST_SAMPLED:
+            fact = f"{one} and {other} gave the same text {shown(found[one])}"
+            raise Judged("VIOLATES", "ignored", fact)
+
+
 def ask_seed(setting: Setting) -> Asking[RowFinding]:
     """Samples of three seeds: the first again, and streamed; and that of 0 again."""
     base = yield from ordinary(completion(setting, "temperature 0"))
@@ -224,6 +237,7 @@ def ask_seed(setting: Setting) -> Asking[RowFinding]:
         greedy = " (that of temperature 0)" if base.text == found["seed 1"] else ""
         fact = f"3 seeds gave the same text at temperature 1{greedy}"
         raise Judged("VIOLATES" if setting.samples else "CANNOT TELL", "ignored", fact)
+    demand_distinct(found, setting)
     return conforms(
         f"seeds 1 and 0 repeat, 1 also streamed; 3 seeds gave {len(set(found.values()))} texts"
     )

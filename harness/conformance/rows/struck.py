@@ -23,8 +23,9 @@ from harness.conformance.rows.row import (
 )
 from harness.forms.text import plural
 
-TOKENS: Final = 64
-"""Enough that most of an answer is not made yet when its first chunks have come."""
+STOPPED_IN: Final = 96
+KILLED_IN: Final = 250
+"""Tokens, enough that most of an answer is not made yet when its first chunks have come."""
 STATES: Final = ("stopped", "zombie", "gone")
 
 
@@ -32,8 +33,8 @@ def _get(path: str, label: str, *, after_strike: bool) -> HTTPRequest:
     return HTTPRequest(label=label, method="GET", path=path, after_strike=after_strike)
 
 
-def _long(setting: Setting, label: str) -> HTTPRequest:
-    return streamed(setting, label, prompt=COUNTING, max_tokens=TOKENS)
+def _long(setting: Setting, label: str, tokens: int) -> HTTPRequest:
+    return streamed(setting, label, prompt=COUNTING, max_tokens=tokens)
 
 
 def _demand_struck(exchange: HTTPExchange) -> StrikeFacts:
@@ -59,11 +60,12 @@ def _ends(answer: Answer, exchange: HTTPExchange) -> str:
 def ask_freeze(setting: Setting) -> Asking[RowFinding]:
     """A process is stopped in the middle of a stream, and goes on a moment later."""
     before = yield from ordinary(completion(setting, "before"))
-    whole = yield from ordinary(_long(setting, "before it is stopped"))
+    whole = yield from ordinary(_long(setting, "before it is stopped", STOPPED_IN))
     # Where there is no path of health, the list of models is all that a prober can ask.
     [known] = yield [_get(HEALTH, "health", after_strike=False)]
     path = HEALTH if known.status == 200 else MODELS
-    stopped = _long(setting, f"{LATER}while it is stopped").model_copy(update={"strike": "freeze"})
+    long = _long(setting, f"{LATER}while it is stopped", STOPPED_IN)
+    stopped = long.model_copy(update={"strike": "freeze"})
     probe = _get(path, "while it is stopped", after_strike=True)
     [exchange, probed] = yield [stopped, probe]
     struck = _demand_struck(exchange)
@@ -90,15 +92,17 @@ def ask_freeze(setting: Setting) -> Asking[RowFinding]:
 def ask_kill(setting: Setting) -> Asking[RowFinding]:
     """A process is killed in the middle of a stream."""
     yield from ordinary(completion(setting, "before"))
-    whole = yield from ordinary(_long(setting, "before it is killed"))
-    killed = _long(setting, f"{LATER}while it is killed").model_copy(update={"strike": "kill"})
-    [exchange] = yield [killed]
+    whole = yield from ordinary(_long(setting, "before it is killed", KILLED_IN))
+    long = _long(setting, f"{LATER}while it is killed", KILLED_IN)
+    [exchange] = yield [long.model_copy(update={"strike": "kill"})]
     struck = _demand_struck(exchange)
     which = _which(struck)
     answer = read(exchange)
     if ends := _ends(answer, exchange):
         if answer.text == whole.text:
-            raise Judged("CANNOT TELL", "short", "the answer had ended before the process")
+            raise Judged(
+                "CANNOT TELL", "short", "the answer had ended before the process was killed"
+            )
         fact = f"{which} was killed after {plural(len(answer.text), 'character')}, and the stream"
         raise Judged("VIOLATES", "clean", f"{fact} ended as a complete one does, with {ends}")
     if exchange.ended == "timed out":
