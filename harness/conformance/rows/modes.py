@@ -104,15 +104,17 @@ def ask_chat_seed(setting: Setting) -> Asking[RowFinding]:
         request = chat(setting, f"chat, {label}", temperature=1, seed=seed)
         found[label] = (yield from honoured(request)).text
     if found["seed 1"] != found["seed 1 again"]:
-        fact = f"seed 1 gave {shown(found['seed 1'])} and {shown(found['seed 1 again'])}"
+        fact = f"seed 1 returned {shown(found['seed 1'])} and {shown(found['seed 1 again'])}"
         raise Judged("VIOLATES", "seed", fact)
     request = chat(setting, "chat, seed 1, streamed", stream=True, temperature=1, seed=1)
     stream = yield from honoured(request)
     demand_same("streamed", "seed 1", found["seed 1"], stream.text)
     if len(set(found.values())) == 1:
-        fact = "3 seeds gave the same text at temperature 1"
+        fact = "3 seeds returned the same text at temperature 1"
         raise Judged("VIOLATES" if setting.samples else "CANNOT TELL", "ignored", fact)
-    return conforms(f"seed 1 repeats, also streamed; 3 seeds gave {len(set(found.values()))} texts")
+    return conforms(
+        f"seed 1 repeats, also streamed; 3 seeds returned {len(set(found.values()))} texts"
+    )
 
 
 def ask_temperature(setting: Setting) -> Asking[RowFinding]:
@@ -143,7 +145,7 @@ def ask_temperature(setting: Setting) -> Asking[RowFinding]:
             # may say nothing in so few tokens.
             continue
         if len({answer.text for answer in cold}) > 1:
-            fact = f"{mode}: temperature 0 gave {shown(cold[0].text)}, then another text"
+            fact = f"{mode}: temperature 0 returned {shown(cold[0].text)}, then another text"
             raise Judged("VIOLATES", "greedy", fact)
         hot: set[str] = set()
         for seed in range(1, SAMPLES + 1):

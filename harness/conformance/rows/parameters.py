@@ -164,11 +164,13 @@ def ask_seed(setting: Setting) -> Asking[RowFinding]:
         found[label] = (yield from honoured(request)).text
     stream = yield from honoured(streamed(setting, "seed 1, streamed", temperature=1, seed=1))
     if found["seed 1"] != found["seed 1 again"]:
-        fact = f"seed 1 gave {shown(found['seed 1'])} and {shown(found['seed 1 again'])}"
+        fact = f"seed 1 returned {shown(found['seed 1'])} and {shown(found['seed 1 again'])}"
         raise Judged("VIOLATES", "seed", fact)
     demand_same("streamed", "seed 1", found["seed 1"], stream.text)
     if len(set(found.values())) == 1:
         greedy = " (that of temperature 0)" if base.text == found["seed 1"] else ""
-        fact = f"3 seeds gave the same text at temperature 1{greedy}"
+        fact = f"3 seeds returned the same text at temperature 1{greedy}"
         raise Judged("VIOLATES" if setting.samples else "CANNOT TELL", "ignored", fact)
-    return conforms(f"seed 1 repeats, also streamed; 3 seeds gave {len(set(found.values()))} texts")
+    return conforms(
+        f"seed 1 repeats, also streamed; 3 seeds returned {len(set(found.values()))} texts"
+    )
