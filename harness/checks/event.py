@@ -48,7 +48,7 @@ class EventCheck(RankCheck):
 
 
 class WithinCheck(RankCheck):
-    """On every rank the event follows another one within a time limit."""
+    """On every rank the event follows another event within a time limit."""
 
     properties: ClassVar = replace(OF_A_VALUE, compares=False)
     example: ClassVar = (
@@ -104,8 +104,8 @@ class WithinCheck(RankCheck):
 # Of a rank that paused it tells since when, which ranks are behind it, and where it stood when its
 # world was stopped.
 class ProgressCheck(RankCheck):
-    """Every rank emits the event again and again, or counts up in it, and never pauses for longer
-    than a time limit.
+    """Every rank emits the event repeatedly, or counts up in it, and never pauses for longer than a
+    time limit.
     """
 
     # A pause has an end: by the next event, or by that of the rank. Only one that never began to

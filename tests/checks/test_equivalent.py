@@ -210,7 +210,7 @@ def test_a_rank_without_logits_is_judged_by_its_tokens_and_says_so() -> None:
     reference = Reference()
     found = judged(CHECK, reference, [{}, reference.answer])
     assert found.passed
-    assert found.ranks[0].observed == "EQUIVALENT by 10 tokens alone: it keeps no logits"
+    assert found.ranks[0].observed == "EQUIVALENT by 10 tokens alone, because it kept no logits"
     assert not judged(CHECK, reference, [{}, {}]).passed
 
 
@@ -232,8 +232,8 @@ def test_positions_behind_an_undecided_router_are_counted_apart() -> None:
     part = judged(CHECK, reference, [answer]).ranks[0]
     assert (
         part.observed
-        == "IDENTICAL: 9 prefill positions (5 apart: a router was undecided) bit for bit, "
-        "4 decode positions (4 apart: a router was undecided) bit for bit"
+        == "IDENTICAL: 9 prefill positions (5 skipped, a router was undecided) bit for bit, "
+        "4 decode positions (4 skipped, a router was undecided) bit for bit"
     )
     answer["prefill.logits.1"][3:] += 1
     assert not judged(CHECK, reference, [answer]).passed
@@ -267,7 +267,7 @@ def test_what_a_router_did_behind_a_tie_is_not_noise_of_what_comes_before() -> N
     found = judged(CHECK, reference, [reference.answer]).ranks[0].observed
     assert found is not None
     assert found.startswith(
-        "IDENTICAL: 11 prefill positions (3 apart: a router was undecided) bit for bit, 4 decode"
+        "IDENTICAL: 11 prefill positions (3 skipped, a router was undecided) bit for bit, 4 decode"
     )
 
 
@@ -319,7 +319,7 @@ def test_hidden_states_are_judged_by_themselves_where_that_is_asked() -> None:
     assert judged(CHECK, reference, [answer]).passed
     told = judged({**CHECK, "layers": 3}, reference, [answer])
     assert told.passed
-    assert "; hidden states 0.83 of what noise allows" in str(told.ranks[0].observed)
+    assert "; hidden states 0.83 of the noise limit" in str(told.ranks[0].observed)
     told = judged({**CHECK, "layers": 2}, reference, [answer])
     assert told.ranks[0].reason.startswith(
         "DIVERGENT: hidden states are up to 1.25 times what noise allows, logits"
@@ -342,7 +342,7 @@ def test_a_rank_without_logits_is_judged_by_its_hidden_states() -> None:
     }
     told = judged({**CHECK, "layers": 3}, reference, [whole, last])
     assert str(told.ranks[0].observed).startswith(
-        "EQUIVALENT by 10 tokens and 2 hidden states: it keeps no logits"
+        "EQUIVALENT by 10 tokens and 2 hidden states, because it kept no logits"
     )
 
 
@@ -419,7 +419,7 @@ def test_a_router_that_is_told_what_to_take_is_judged_by_its_scores() -> None:
     part = judged(CHECK, reference, [answer]).ranks[0]
     assert not part.passed
     assert part.reason.startswith(
-        "DIVERGENT: a router makes another choice, which noise does not explain; first in layer 2"
+        "DIVERGENT: a router makes a different choice, which noise does not explain; first in layer 2"
     )
 
 

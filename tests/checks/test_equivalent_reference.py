@@ -100,7 +100,7 @@ def test_defects_of_two_sizes_with_the_same_bits_decide_nothing() -> None:
     ((code, why),) = doubts(same, sees=0.01)
     assert (code, why) == (
         VerdictCode.REFERENCE_FAILED,
-        "gave the same bits for defects of 0.01 and 0.1: one has not the size that is said",
+        "returned the same bits for defects of 0.01 and 0.1, so one of them does not have the stated size",
     )
     assert doubts(same) == []  # where nothing has to be seen, nothing rests on them
     nothing = with_sensitivity((0.1, 1e-2), (0.01, 1e-3), (0.001, 0.0), (0.0001, 0.0))
@@ -117,7 +117,7 @@ def test_defects_that_have_other_sizes_in_the_second_run_decide_nothing() -> Non
     ((code, why),) = doubts(reference, first_said=other)
     assert (code, why) == (
         VerdictCode.REFERENCE_DIFFERS,
-        "gave two answers in two runs: check it: its defects of known size have other sizes",
+        "returned different results in two runs: check it: its defects of known size have other sizes",
     )
 
 

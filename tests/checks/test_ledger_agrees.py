@@ -89,7 +89,7 @@ def test_what_shows_nothing_agrees_with_nothing(other: Ledger | bytes | None, wh
     """A rank without a ledger, with an empty one, another one or one that is not whole, fails it,
     and so do its peers.
 
-    For want of a comparison: no control fails as stated by it.
+    For want of a comparison: no control fails as required by it.
     """
     found = noted(WHOLE, other)
     assert [(part.passed, part.uncompared) for part in found.ranks] == [(False, True)] * 2

@@ -144,7 +144,7 @@ def test_a_call_that_cannot_be_struck_is_made_as_it_is(live: Live, fault: Make) 
             "stale-payload",
             "all_gather",
             1,
-        ): "there is no such earlier call, so no payload can be sent again",
+        ): "there is no earlier call whose payload could be sent again",
         ("stale-payload", "all_gather", 2): "that does not change its payload",
         (
             "skip-call",

@@ -176,7 +176,7 @@ def test_a_candidate_of_the_working_tree_has_no_revision() -> None:
     """Then the row says no more than that it ran in a checkout of the commit."""
     assert ruled("commit", basis(), report()) == (
         "MET",
-        "it says that it ran in a checkout of abababababab",
+        "according to the report, it ran in a checkout of abababababab",
     )
 
 
@@ -371,11 +371,11 @@ def held(name: str) -> dict[str, Any]:
 
 
 def test_a_control_that_failed_as_stated_in_every_cell() -> None:
-    """It failed in each required cell, or held as stated beside one where it failed, and the row
+    """It failed in each required cell, or held as required beside one where it failed, and the row
     counts those.
     """
     both = basis(require=BOTH)
-    said = "a control failed as stated in every required cell that ran"
+    said = "a control failed as required in every required cell that ran"
     assert ruled("control", both, report(cell(), cell(OTHER))) == ("MET", said)
     assert ruled("control", both, report(cell(), held(OTHER))) == ("MET", f"{said}, or passed (1)")
     assert ruled("control", both, report(cell(), skipped(OTHER))) == ("MET", said)
@@ -383,17 +383,17 @@ def test_a_control_that_failed_as_stated_in_every_cell() -> None:
 
 
 def test_a_control_that_shows_nothing() -> None:
-    """None at all, one that did not do as stated in one cell, or one that holds in all of them."""
+    """None at all, one that did not do as required in one cell, or one that holds in all of them."""
     both = basis(require=BOTH)
     idle = cell(OTHER, control=("pass",) * 5)
     assert ruled("control", both, report(cell(), idle)) == (
         "REFUSED",
-        f"no control failed as stated: {OTHER}",
+        f"no control failed as required: {OTHER}",
     )
     bare = {**cell(OTHER), "control": None}
     assert ruled("control", both, report(cell(), bare)) == (
         "REFUSED",
-        f"no control failed as stated: {OTHER}",
+        f"no control failed as required: {OTHER}",
     )
     word, reason = ruled("control", both, report(held(CELL), held(OTHER)))
     assert word == "REFUSED"
@@ -401,7 +401,7 @@ def test_a_control_that_shows_nothing() -> None:
     whole = report()
     alone = whole.record.model_copy(update={"arms": {"candidate": whole.record.arms["candidate"]}})
     found = ruled("control", basis(), replace(whole, record=alone))
-    assert found == ("REFUSED", "no control failed as stated: the scenario has none")
+    assert found == ("REFUSED", "no control failed as required: the scenario has none")
 
 
 @pytest.mark.parametrize("arm", ["candidate", "control"])
@@ -439,9 +439,15 @@ def test_the_edges_of_an_age(seconds: int, *, is_met: bool) -> None:
 
 def test_an_age_in_words() -> None:
     """A report of the future is new, and one without a limit says none."""
-    assert ruled("age", basis(), of_age(-60)) == ("MET", "it says it was made 0 seconds ago")
+    assert ruled("age", basis(), of_age(-60)) == (
+        "MET",
+        "according to the report, it was made 0 seconds ago",
+    )
     limited = ruled("age", basis("max_age: 1d"), of_age(60))
-    assert limited == ("MET", "it says it was made 1 minute ago, at most 1 day is allowed")
+    assert limited == (
+        "MET",
+        "according to the report, it was made 1 minute ago, at most 1 day is allowed",
+    )
     assert ruled("age", basis(), report(run={"made": "yesterday"}))[0] == "REFUSED"
 
 
@@ -463,7 +469,10 @@ def test_a_span_in_words(seconds: int, words: str) -> None:
 
     Never a unit of which there are none.
     """
-    assert ruled("age", basis(), of_age(seconds))[1] == f"it says it was made {words} ago"
+    assert (
+        ruled("age", basis(), of_age(seconds))[1]
+        == f"according to the report, it was made {words} ago"
+    )
 
 
 def test_a_challenge_is_borne_by_the_report() -> None:

@@ -47,7 +47,7 @@ def attributed(walk: Walk, defect: str) -> str:
 
     Empty where all are right.
 
-    A defect of a single rank has to be `already wrong in a world of one` on each rung, of any other
+    A defect of a single rank has to be `already wrong in a world with one rank` on each rung, of any other
     a world of one has to be excluded, and two ranks the smallest world that is wrong.
     """
     rungs = [

@@ -109,7 +109,7 @@ def test_what_has_no_diff_is_named_with_the_reason() -> None:
     )
     assert f"{WITHOUT_DIFF + 1} differ, 1 was loaded in one arm." in text
     assert (
-        f"| `long.py` | 900 lines, beyond the {RUN_LINES} of a report | all ranks |"
+        f"| `long.py` | 900 lines; a report shows at most {RUN_LINES} | all ranks |"
         f" [`{OLD[:12]}`](evidence/library/{OLD}.py) |" in text
     )
     assert (

@@ -57,12 +57,12 @@ def page(made: Record) -> str:
     [
         (
             [broken()] * 5,
-            "It failed as stated in 5 of 5 trials: AssertionError at `assert tokenizer` on rank 1.",
+            "It failed as required in 5 of 5 trials: AssertionError at `assert tokenizer` on rank 1.",
         ),
         (
             [broken(source="assert vocabulary")] * 5,
             (
-                "It failed as stated in 0 of 5 trials. Instead, in 5: rank 1 did not fail at"
+                "It failed as required in 0 of 5 trials. Instead, in 5: rank 1 did not fail at"
                 " 'assert tokenizer'"
             ),
         ),
@@ -79,7 +79,7 @@ def page(made: Record) -> str:
         ),
         (
             [healthy()] * 5,
-            "It failed as stated in 0 of 5 trials. Instead, in 5: check ready passed on every rank.",
+            "It failed as required in 0 of 5 trials. Instead, in 5: check ready passed on every rank.",
         ),
     ],
 )
@@ -140,7 +140,7 @@ checks:
         told[name] = shown(
             judge(scenario, [(one, facts)], arms=arms, read=files.__getitem__, names=files)
         )
-    assert "It failed as stated in 1 of 1 trial: code 1 on rank 1." in told["code"]
+    assert "It failed as required in 1 of 1 trial: code 1 on rank 1." in told["code"]
     assert "in 1 of 1 trial: ready failed because `" in told["check"]
 
 
@@ -164,7 +164,7 @@ def test_who_signs_is_on_the_first_screen() -> None:
     signed = text(record(run={"signer": {"key": KEY, "name": "release@example.org"}})).split(
         "\n## "
     )[0]
-    assert f"`{KEY}`, listed for release@example.org in the repository that was run" in signed
+    assert f"`{KEY}`, listed for release@example.org in the tested repository" in signed
     assert f"--signer {KEY}" in text(record(run={"signer": {"key": KEY, "name": None}}))
 
 
@@ -195,7 +195,10 @@ def test_a_finding_does_not_look_like_a_fix() -> None:
     assert '<header class="finding">' in drawn
     assert '<body class="finding">' in drawn
     assert "Finding<small>SHOWN</small>" in drawn
-    assert "it counts for no release. Both arms are the same: nothing is fixed here." in text(made)
+    assert (
+        "it counts for no release. Both arms run the same code, so this run tests no fix."
+        in text(made)
+    )
     changed = made.model_copy(update={"changed": ["-a", "+b"]})
     assert "nothing is fixed" not in text(changed)
     assert '<header class="pass">' in page(record(cell(verdict="PASS")))
@@ -337,7 +340,7 @@ def test_a_control_that_no_rank_failed_is_worded() -> None:
     fine = shown_control([loosened()] * 5)
     assert ", no rank raised an error, and every rank ended by itself. It failed world:" in fine
     assert "outcome fail" not in fine
-    assert ", every rank ended by itself, and every check held." in shown_control([healthy()] * 5)
+    assert ", every rank ended by itself, and every check passed." in shown_control([healthy()] * 5)
 
 
 def shown_control(control: Sequence[list[Event]]) -> str:
@@ -408,7 +411,7 @@ def test_a_fix_that_fails_where_the_bug_does_not_stands_out() -> None:
     screen says it.
     """
     worse = cell("ranks=4", candidate=["pass", "fail"], control=["pass", "pass"])
-    said = "ranks=4: the candidate failed in 1 trial, and the control in none."
+    said = "ranks=4: the candidate failed in 1 trial, but the control in none."
     for held in (True, False):
         made = record({**worse, "control_holds": held})
         text = render_markdown(summary(made))

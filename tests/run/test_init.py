@@ -43,7 +43,7 @@ LINES = {
 @pytest.mark.parametrize("name", LINES)
 @pytest.mark.whole
 def test_it_lints_clean_and_runs_to_a_pass(rankproof: Run, tmp_path: Path, name: str) -> None:
-    """Whatever is answered, the folder is a scenario whose control fails as stated, without a
+    """Whatever is answered, the folder is a scenario whose control fails as required, without a
     change.
 
     But for the group, which is the same whatever is answered: it is joined once, and left out of
@@ -213,7 +213,7 @@ def test_a_hang_is_written_run_and_verified(rankproof: Run, tmp_path: Path) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("failing", ["nonzero", "every", "[1, 2]"])
 def test_a_program_is_written_and_run(rankproof: Run, failing: str) -> None:
-    """`init --program` writes a shell program whose control ends as stated on the ranks that are
+    """`init --program` writes a shell program whose control ends as required on the ranks that are
     asked for.
     """
     made = rankproof("init", "my-program", "--program", "--ranks", "3", "--failing", failing)

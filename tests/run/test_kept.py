@@ -29,7 +29,7 @@ def test_of_a_file_that_was_not_looked_at_it_is_said(tmp_path: Path) -> None:
     (folder / "subject.py").write_text(many)
     tried = run_command(tmp_path, "run", str(folder), "--try", "--all")
     assert (
-        "total was not kept, or not looked at: the rank left 8302 files, but only 8192 are read"
+        "total was not kept, or not checked: the rank left 8302 files, but only 8192 are read"
         in tried.out
     )
 

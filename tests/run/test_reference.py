@@ -122,7 +122,7 @@ def test_ranks_are_compared_with_the_reference(ran: Ran, place: Path) -> None:
 
 
 def test_a_try_compares_with_the_reference_too(tmp_path: Path) -> None:
-    """One trial of each arm: the candidate passes, the control fails as stated.
+    """One trial of each arm: the candidate passes, the control fails as required.
 
     A doubt about the reference is said.
     """
@@ -130,7 +130,7 @@ def test_a_try_compares_with_the_reference_too(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "subject.py").write_text(SUBJECT)
     for way, code, words in (
-        ("plain", 0, "failed as stated"),
+        ("plain", 0, "failed as required"),
         ("differs", 1, "gave two answers in two runs"),
     ):
         reference = f"reference: {{with: {{broken: false, way: {way}}}}}"
@@ -167,7 +167,7 @@ def test_a_reference_that_gives_two_answers_decides_nothing(tmp_path: Path) -> N
     (cell,) = ran.record.judgement.cells
     assert [reason.code for reason in cell.reasons] == [VerdictCode.REFERENCE_DIFFERS]
     assert (
-        "the reference gave two answers in two runs: check same: logits is not close: off by"
+        "the reference returned different results in two runs: check same: logits is not close: off by"
         in str(cell.reasons[0])
     )
     assert verify(tmp_path, ran.folder / "report.md").code == 0

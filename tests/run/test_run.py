@@ -48,7 +48,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Ran:
 
 
 def test_a_fix_beside_its_bug_is_a_pass_that_verifies(whole: Ran, rankproof: Run) -> None:
-    """The candidate passes, the control fails as stated, exit code 0, and the printed line verifies
+    """The candidate passes, the control fails as required, exit code 0, and the printed line verifies
     the report.
     """
     ran = whole

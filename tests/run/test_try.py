@@ -60,7 +60,7 @@ def test_one_trial_of_each_arm_is_printed_and_nothing_is_left(
     assert ran.code == 0, ran.out + ran.err
     assert not ran.results.exists()
     assert list(temporary.glob("rankproof-[!p]*")) == []
-    candidate, _, control = ran.out.partition("  control: failed as stated")
+    candidate, _, control = ran.out.partition("  control: failed as required")
     assert "tried once in ranks=3,backend=none; nothing is kept or signed" in candidate
     assert "  candidate: passed, in " in candidate
     rank = candidate.partition("    rank 1:\n")[2].partition("    rank 2:")[0]
@@ -154,7 +154,7 @@ def test_a_control_that_passes_says_so(scenario: Write, rankproof: Run) -> None:
         "--try",
     )
     assert ran.code == 2
-    assert "  control: did NOT fail as stated: check met passed on every rank" in ran.out
+    assert "  control: did NOT fail as required: check met passed on every rank" in ran.out
 
 
 @pytest.mark.slow
@@ -195,7 +195,7 @@ def test_what_cannot_be_tried_is_told(scenario: Write, rankproof: Run) -> None:
 def test_the_exit_code_is_of_both_trials(
     candidate: str, control: bool | None, expected: int
 ) -> None:
-    """0 only where the candidate passed and its control, if it has one, failed as stated."""
+    """0 only where the candidate passed and its control, if it has one, failed as required."""
 
     def tried(arm: str, outcome: str, as_stated: bool | None) -> TriedArm:
         trial = Trial.model_validate(

@@ -51,7 +51,7 @@ def test_what_a_pass_does_not_show_is_told(scenario: Write, rankproof: Run) -> N
         == ran.record.judgement.unshown
         == [
             "No check asks rank 1 of 2 about anything but how it ended.",
-            f"{SILENT} (observe: collectives records it), so each rank may have worked alone.",
+            f"{SILENT} (observe: collectives would record it), so each rank may have worked alone.",
             f"The axis speed {UNCHANGED}",
         ]
     )
@@ -108,7 +108,7 @@ def test_advice_of_lint_is_printed_by_run(scenario: Write, rankproof: Run) -> No
 def test_what_no_control_fails_and_what_never_varies_is_told(
     scenario: Write, rankproof: Run
 ) -> None:
-    """Of each cell, also where the control holds as stated.
+    """Of each cell, also where the control holds as required.
 
     Nor does a control show much that reports null.
     """

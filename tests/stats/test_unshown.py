@@ -397,7 +397,7 @@ def test_a_world_that_nobody_observed_is_told() -> None:
 def test_a_check_that_failed_for_want_of_a_value_is_named() -> None:
     """A control that dies before it reports fails every check.
 
-    It shows that the one it fails as stated can fail.
+    It shows that the one it fails as required can fail.
     """
     text = TEXT + "  - {id: text, kind: equal, ranks: every, value: decode.text, to: Hello world}\n"
 
@@ -435,7 +435,7 @@ def test_a_control_that_reports_nothing_has_shown_no_wrong_value(
     given: JSON, more: str, *, is_told: bool
 ) -> None:
     """Null and empty values are what a function gives that forgets to return, also where that fails
-    as stated.
+    as required.
     """
     text = COMPARED.replace(
         "check: ready, ranks: nonzero, error: AssertionError, source: assert tokenizer", "MUST"

@@ -90,7 +90,7 @@ def test_the_largest_share_is_shown_whichever_trial_it_is_in(index: int, rank: i
     assert one.evidence == f"evidence/ranks-2-backend-gloo/candidate-{index:05d}/events.jsonl"
     seen = f"At worst, `loss` found on rank {rank}: 1.5, 75 % of the limit (trial {index})"
     assert seen in candidate_row(found)
-    assert "2 other checks also held in every trial." in candidate_row(found)
+    assert "2 other checks also passed in every trial." in candidate_row(found)
 
 
 def test_the_first_of_equals_is_shown() -> None:
@@ -156,5 +156,5 @@ def test_without_a_scale_values_are_shown() -> None:
         "  - {id: loss, kind: at-most, ranks: every, value: score.loss, to: 2}\n", ""
     )
     row = candidate_row(judged(*[healthy()] * 4, text=text))
-    assert "`text` held in every trial; in trial 0, every rank showed Hello world" in row
-    assert "1 other check also held in every trial." in row
+    assert "`text` passed in every trial; in trial 0, every rank reported Hello world" in row
+    assert "1 other check also passed in every trial." in row
