@@ -331,7 +331,9 @@ class EquivalentCheck(AccountedCheck):
             yield VerdictCode.REFERENCE_FAILED, why
         if self.sees is not None and not self._seen(history, parity):
             smallest = smallest_seen(history, parity)
-            so_far = f"it would show {smallest}" if smallest else "it would show no tried defect"
+            so_far = (
+                f"the smallest that it would show: {smallest}" if smallest else "none was shown"
+            )
             why = (
                 f"would not show a defect of {self.sees:g} (check {self.id}), which is within its"
                 f" own noise; {so_far}{_odd_in_words(history.reference, parity)}"
@@ -428,8 +430,7 @@ def smallest_seen(history: History, parity: Parity) -> str:
         return ""
     size, what = min(visible)
     below = [other for other, _ in hidden if other < size]
-    hint = f", but not by {max(below):g}" if below else ""
-    return f"a defect that makes {what} by {size:g}{hint}"
+    return f"{what} by {size:g}" + (f" (but not by {max(below):g})" if below else "")
 
 
 def _odd_in_words(reference: History | None, parity: Parity) -> str:

@@ -90,9 +90,13 @@ class LedgerAgreesCheck(LedgersCheck):
             shown = None
             if isinstance(calls, int):
                 alone = (
-                    "; a world of one has no other rank to agree with" if history.size == 1 else ""
+                    "; a world with one rank has no other rank to agree with"
+                    if history.size == 1
+                    else ""
                 )
-                shown = f"{plural(calls, 'call')}{_written(summaries[rank])}{alone}"
+                # How a ledger was written explains calls that agree; a failure has its own reason.
+                written = "" if reason else _written(summaries[rank])
+                shown = f"{plural(calls, 'call')}{written}{alone}"
             parts.append(
                 RankFinding(
                     rank=rank,
@@ -155,8 +159,7 @@ def _difference_in_words(difference: Mapping[str, Any], history: History) -> str
         f" {split.get('to')}, which receives {split.get('takes')} of it"
     )
     sentence = (
-        f"rank {first.get('rank')} made {call}, but rank {second.get('rank')}"
-        f" {_made(second, history)}"
+        f"rank {first.get('rank')} made {call}, rank {second.get('rank')} {_made(second, history)}"
     )
     return sentence + (apart if split else "")
 
@@ -212,7 +215,7 @@ class TransfersIntactCheck(LedgersCheck):
         compared = _listed(noted.get("compared"))
         left = _listed(noted.get("left"))
         if len(ranks) != history.size or len(compared) != len(asked) or len(left) != len(asked):
-            reason = "what the ranks sent and received was not compared"
+            reason = "the data that the ranks sent and received was not compared"
             return over_ranks(self.id, self.kind, self.uncompared(history, reason))
         damage = _mapping(noted.get("damage"))
         parts = []
@@ -222,7 +225,9 @@ class TransfersIntactCheck(LedgersCheck):
             )
             shown = None
             if isinstance(many, int):
-                alone = "; a world of one does not send anything" if history.size == 1 else ""
+                alone = (
+                    "; a world with one rank does not send anything" if history.size == 1 else ""
+                )
                 shown = f"{plural(many, 'call')} compared{alone}"
             part = RankFinding(
                 rank=rank, passed=not reason, observed=shown, reason=reason, line=line

@@ -164,7 +164,9 @@ def _hosts_arguments(parser: argparse.ArgumentParser) -> None:
     prepare = what.add_parser(
         "prepare", help="install the environment of a lock file on every machine of a hostfile"
     )
-    prepare.add_argument("hostfile", type=folder, metavar="FILE", help="as for `hosts check`")
+    prepare.add_argument(
+        "hostfile", type=folder, metavar="FILE", help="hostfile, as for `hosts check`"
+    )
     prepare.add_argument(
         "--lock",
         type=folder,
@@ -181,7 +183,9 @@ def _hosts_arguments(parser: argparse.ArgumentParser) -> None:
     clean = what.add_parser(
         "clean", help="remove unused files of runs from the caches of the machines"
     )
-    clean.add_argument("hostfile", type=folder, metavar="FILE", help="as for `hosts check`")
+    clean.add_argument(
+        "hostfile", type=folder, metavar="FILE", help="hostfile, as for `hosts check`"
+    )
     clean.add_argument(
         "--older",
         type=float,

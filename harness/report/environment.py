@@ -140,7 +140,7 @@ def environment_in_full(record: Record) -> list[Block]:
                 f" {run.start}; {processes}"
             ),
         ),
-        ("home, caches, temporary folder", _room(run)),
+        ("home, caches and temporary folder", _room(run)),
     ]
     blocks: list[Block] = [
         Heading(2, "Environment in full"),

@@ -97,7 +97,7 @@ def render_issue(record: Record, read: Read) -> str:
         note = (
             [
                 Paragraph(
-                    f"Omitted because of the length limit: {left}. The report contains all of it."
+                    f"Omitted because of the length limit: {left}. See the report for the rest."
                 )
             ]
             if left

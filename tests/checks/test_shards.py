@@ -179,6 +179,6 @@ def test_a_share_has_to_be_changed_alone() -> None:
     both = [[("perturbed", {"number": 0}), ("perturbed", {"number": 1})]] * 2
     assert (
         influences(every, said=both)[0]
-        == "in pass 0 only its shard may be changed, but ranks 0, 1 did"
+        == "in pass 0 only its shard may be changed, but ranks 0, 1 changed theirs"
     )
     assert "nobody did" in influences(every, said=[[], []])[0]

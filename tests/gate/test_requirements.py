@@ -206,7 +206,7 @@ def test_a_tree_that_was_changed(place: Place, copy: Make, dirty: bool | None) -
         row(found, "commit").reason
         == f"according to the report, it ran in a checkout of {place.commit[:12]}"
     )
-    assert row(found, "tree").reason == "not asked"
+    assert row(found, "tree").reason == "not required"
     assert "the candidate ran" not in row(found, "code").reason
 
 

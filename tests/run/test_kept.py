@@ -56,7 +56,7 @@ def test_a_program_puts_a_file_into_its_folder(tmp_path: Path) -> None:
     ran = run_command(tmp_path, "run", str(folder))
     assert ran.code == 0, ran.out + ran.err
     assert (
-        "off by 0.5 at \\[1\\] (1 of 2 beyond atol 0.25): 2.5, expected 2"
+        "found 2.5, expected 2 (off by 0.5 at \\[1\\]; 1 of 2 beyond atol 0.25)"
         in (ran.folder / "report.md").read_text()
     )
 

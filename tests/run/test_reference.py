@@ -111,7 +111,7 @@ def test_ranks_are_compared_with_the_reference(ran: Ran, place: Path) -> None:
             ("weights", "float64", [1]),
         ]
     assert (
-        "off by 0.25 at \\[1\\] (1 of 2 beyond atol 0.125): 2.25, expected 2"
+        "found 2.25, expected 2 (off by 0.25 at \\[1\\]; 1 of 2 beyond atol 0.125)"
         in (ran.folder / "report.md").read_text()
     )
     verified = verify(place, ran.folder / "report.md")

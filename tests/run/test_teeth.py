@@ -189,14 +189,13 @@ def test_what_wrong_arrays_leave_open_is_told(tmp_path: Path) -> None:
     """
     cases = {
         "outlier": (
-            "Check same accepts every wrong array that the harness tried in place of the right one"
+            "Check same accepts every wrong array that the harness tried instead of the right one"
             " (2 arrays, such as rolled by 64 along axis 1): it allows atol 100, and the largest"
             " number compared is 5000 in size. Only the control shows that the check can fail,"
             " where it was off by 200"
         ),
         "spike": (
-            "Of 8192 elements that check same compares, no wrong array that was tried differs in"
-            " more than 2: the others are equal or masked, and this run does not show that they"
+            "Of 8192 elements that check same compares, no tried wrong array differs in more than 2: the others are equal or masked, and this run does not show that they"
             " were computed"
         ),
         "one-each": (

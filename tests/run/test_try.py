@@ -82,7 +82,9 @@ def test_one_trial_of_each_arm_is_printed_and_nothing_is_left(
     assert "      stray.txt is not an artefact: its name is not that of an artefact" in kept
     assert digest(candidate.partition("rank 0 kept")[2], "sums") != digest(kept, "sums")
     assert re.search(r"    holds  met +rank 0: thing thing; rank 1: ", candidate)
-    assert re.search(r"    FAILS  met +rank 1: no met: AssertionError at 'assert thing'\n", control)
+    assert re.search(
+        r"    FAILS  met +rank 1: no event met: AssertionError at 'assert thing'\n", control
+    )
     assert re.search(r" s  rank.error +AssertionError at 'assert thing'\n", control)
     worlds = r"5 \+ 2 trials in 2 cells, \d+ worlds? at a time"
     assert re.search(rf"a run would take about \d+ s at this speed: {worlds}\n", control)
@@ -106,7 +108,7 @@ def test_a_page_is_enough_to_see_what_happened(scenario: Write, rankproof: Run) 
     assert (
         "    ranks 1-4: no event from the subject; raised AssertionError at 'assert thing'" in lines
     )
-    assert re.search(r"FAILS +met +rank 1: no met: AssertionError at 'assert thing'", ran.out)
+    assert re.search(r"FAILS +met +rank 1: no event met: AssertionError at 'assert thing'", ran.out)
     assert re.search(r"last output of rank [1-4]:\n(.*\n){2}.*AssertionError", ran.out)
     assert lines[-1] == "  --all prints every event, check, log and array of these trials"
 

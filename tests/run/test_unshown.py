@@ -25,7 +25,7 @@ UNCHANGED = (
     "changed nothing that ranks reported in the first trial of each cell, so this run does not show"
     " that it was used."
 )
-SILENT = "Nothing recorded whether the ranks exchanged anything"
+SILENT = "The run did not record whether the ranks exchanged anything"
 
 
 @pytest.mark.slow
@@ -50,7 +50,7 @@ def test_what_a_pass_does_not_show_is_told(scenario: Write, rankproof: Run) -> N
         told
         == ran.record.judgement.unshown
         == [
-            "No check asks rank 1 of 2 about anything but how it ended.",
+            "No check covers more than the end of rank 1 in a world of 2.",
             f"{SILENT} (observe: collectives would record it), so each rank may have worked alone.",
             f"The axis speed {UNCHANGED}",
         ]
@@ -138,10 +138,10 @@ def meet(context, *, broken):
         told
     )
     assert (
-        "The control failed same only because it gave nothing to compare, so this run does not show"
+        "The control failed same only because it reported nothing to compare, so this run does not show"
         " that the check detects a wrong value (ranks=2,backend=none)." in told
     )
     assert (
-        "Check alike saw a single value in this run, so a subject that always gives that value would"
-        " pass." in told
+        "Check alike saw a single value in this run, so a subject that always reports that value would pass."
+        in told
     )

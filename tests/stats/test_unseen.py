@@ -35,7 +35,7 @@ SAME = "{id: same, kind: equivalent, ranks: every, against: reference}"
 BOUNDARY: tuple[str, dict[str, Any]] = ("prefill.boundary", {"prompt": 0, "at": 3, "size": 3})
 NO_SIZE = (
     "the reference tried no defect of known size, so this run does not show how small a defect check"
-    " same detects, or that the noise it allows is only noise"
+    " same detects, or that its limit allows only noise"
 )
 NO_CHUNK = (
     "no rank reported a boundary between two chunks of a prompt (prefill.boundary), so this run does"
@@ -104,8 +104,8 @@ def test_the_smallest_defect_that_would_have_been_seen_is_told() -> None:
     """
     seen = told(sized((0.1, 1e-2), (0.01, 1e-7)))
     few = "A defect at few positions may be larger and still go undetected"
-    smallest = "layer 1 too large by 0.1 (0.01 would not have been)"
-    known = "the smallest defect that check same is known to detect is"
+    smallest = "layer 1 too large by 0.1 (but not by 0.01)"
+    known = "the smallest defect that check same is known to detect is this:"
     assert seen == [f"{known} {smallest}. {few}"]
     assert told(sized((0.1, 1e-7))) == [
         "check same would have detected none of the defects of known size that the reference tried"
@@ -234,17 +234,17 @@ def test_combinations_that_were_left_out_are_named() -> None:
         (
             "",
             "",
-            "only. It is unknown how requests were batched and sampled",
+            " only. It is unknown how requests were batched and sampled",
         ),
         (
             "entry: subject:run",
             "use: hf-tensor",
-            "only, at batch size 1 with greedy sampling",
+            " only, at batch size 1 with greedy sampling",
         ),
         (
             "entry: subject:run",
             "entry: subject:run\n  beside: mlx-tensor",
-            "only, at batch size 1 with greedy sampling",
+            " only, at batch size 1 with greedy sampling",
         ),
     ],
 )

@@ -88,7 +88,7 @@ def test_the_largest_share_is_shown_whichever_trial_it_is_in(index: int, rank: i
     one = worst(found, "loss")
     assert (one.index, one.ranks, one.shown, one.share) == (index, [rank], "1.5", 0.75)
     assert one.evidence == f"evidence/ranks-2-backend-gloo/candidate-{index:05d}/events.jsonl"
-    seen = f"At worst, `loss` found on rank {rank}: 1.5, 75 % of the limit (trial {index})"
+    seen = f"Worst result of `loss`, on rank {rank}: 1.5, 75 % of the limit (trial {index})"
     assert seen in candidate_row(found)
     assert "2 other checks also passed in every trial." in candidate_row(found)
 
@@ -108,7 +108,7 @@ def test_a_failed_finding_comes_before_all() -> None:
     assert (one.passed, one.index, one.ranks) == (False, 1, [1])
     assert one.shown == "score.loss must be at most 2 (found 2.5)"
     assert "2 of 4 trials failed" in candidate_row(found)
-    assert "At worst" not in candidate_row(found)
+    assert "Worst result" not in candidate_row(found)
 
 
 def test_void_trials_and_the_control_are_left_out() -> None:
@@ -126,7 +126,7 @@ def test_the_checks_nearest_to_their_limits_are_shown() -> None:
         "  - {id: more, kind: at-most, ranks: every, value: score.loss, to: 1}\n"
     )
     row = candidate_row(judged(*losses((0.5, 0.25)), text=text))
-    first, second = row.index("`most` found on rank 0: 0.5, 83.3 %"), row.index("`more` found on")
+    first, second = row.index("`most`, on rank 0: 0.5, 83.3 %"), row.index("`more`, on rank")
     assert first < second
     assert "`loss`" not in row
 
