@@ -188,7 +188,7 @@ def test_all_ranks_with_the_same_wrong_token_are_divergent() -> None:
     ]
     found = judged(CHECK, reference, [reference.answer] * 2, said=[wrong] * 2)
     assert all(
-        "generated another token than the reference, though that was" in part.reason
+        "generated a different token than the reference, although its logit was" in part.reason
         for part in found.ranks
     )
 
@@ -250,7 +250,10 @@ def test_no_position_is_undecided_where_there_is_no_router() -> None:
             gaps = np.full(len(reference.kept[name]), np.inf, "float32")
             reference.kept[prefix + name.replace("logits", "router")] = gaps
     found = str(judged(CHECK, reference, [reference.answer]).ranks[0].observed)
-    assert found == "IDENTICAL: 14 prefill positions bit-identical and 8 decode positions bit-identical"
+    assert (
+        found
+        == "IDENTICAL: 14 prefill positions bit-identical and 8 decode positions bit-identical"
+    )
 
 
 def test_what_a_router_did_behind_a_tie_is_not_noise_of_what_comes_before() -> None:
@@ -322,7 +325,7 @@ def test_hidden_states_are_judged_by_themselves_where_that_is_asked() -> None:
     assert "; hidden states at 0.83 of the noise limit" in str(told.ranks[0].observed)
     told = judged({**CHECK, "layers": 2}, reference, [answer])
     assert told.ranks[0].reason.startswith(
-        "DIVERGENT: hidden states are up to 1.25 times what noise allows, logits"
+        "DIVERGENT: hidden states are up to 1.25 times the noise limit, and logits"
     )
     assert "first in layer 0, attention at position 4 of prompt 1" in told.ranks[0].reason
 
