@@ -30,7 +30,8 @@ To check a finding, to print it for an issue tracker, or to run it again:
     rankproof reproduce docs/findings/stop-string.rankproof.tar.xz --allowed-signers docs/findings/allowed_signers
 
 `nox -s findings` runs each script on the newest release of its library. `allowed_signers` lists the key that signed the
-bundles. [not-reproduced.md](not-reproduced.md) lists suspected defects that could not be shown.
+bundles. When the wording of reports changed, the reports were rendered again from the same evidence and signed with
+this key. [not-reproduced.md](not-reproduced.md) lists suspected defects that could not be shown.
 """
 KINDS = (
     ("Defects without a known right release", "DEFECT", False),

@@ -265,7 +265,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     name = parser.prog.rpartition(" ")[2]
     COMMANDS[name].arguments(parser)
     parser.add_argument(
-        "--resume", type=Path, metavar="FOLDER", help=f"continue this unfinished {name}"
+        "--resume", type=Path, metavar="FOLDER", help="continue this unfinished series"
     )
     new_runs(parser)
 

@@ -148,7 +148,8 @@ def _references(record: Record) -> list[Block]:
         blocks.append(Heading(3, Foreign(f"Compared with {'; '.join(cells)}")))
         runs: list[Part] = ["The runs took "]
         for place, (path, ms) in enumerate(zip(paths, reference.ms, strict=True)):
-            runs += [", " if place else "", Claim(f"{ms / 1000:.2f} s", (Evidence(path),))]
+            before = " and " if place == len(paths) - 1 else ", "
+            runs += [before if place else "", Claim(f"{ms / 1000:.2f} s", (Evidence(path),))]
         rows: list[tuple[Part, ...]] = [
             (Verbatim(name), Foreign(value)) for name, value in reference.reported.items()
         ]
@@ -226,8 +227,8 @@ def _numbers(record: Record) -> list[Block]:
     ]
     if record.scenario.faults:
         notes.append(
-            "A fault counts only if events show that it took effect. The rank itself reports a fault"
-            " inside it, and the process that injects a fault from outside reports that fault."
+            "A fault counts only if events show that it took effect. Faults inside a rank are"
+            " reported by the rank itself, and all other faults by the process that injects them."
         )
     if record.scenario.faults and not record.scenario.called:
         notes.append(

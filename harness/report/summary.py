@@ -203,7 +203,11 @@ def control_in_words(record: Record) -> Part:
     ]
     ways = sorted(_ways(must), key=lambda item: -item[1])
     for position, (way, count, where, evidence) in enumerate(ways[:WAYS_SHOWN]):
-        place = (f" {way.where} ", Verbatim(way.place, limit=PLACE_LIMIT)) if way.place else ()
+        place: tuple[Part, ...] = ()
+        if way.place:
+            shown = Verbatim(way.place, limit=PLACE_LIMIT)
+            is_reason = way.where == "because"
+            place = (" (", shown, ")") if is_reason else (f" {way.where} ", shown)
         text = Text(
             Foreign(way.what), *place, f" on {where}", f" ({count})" if count != stated else ""
         )
@@ -468,7 +472,8 @@ def over_cells(cells: Mapping[str, CellVerdict], ranks: Mapping[str, set[int]]) 
         return "the last rank"
     if all(ranks[name] == set(range(cell.ranks - 1)) for name, cell in cells.items()):
         return "every rank but the last"
-    return " or ".join(ranks_in_words(each) for each in sorted(sets))
+    each_cell = "; ".join(ranks_in_words(each) for each in sorted(sets))
+    return f"ranks that depend on the cell ({each_cell})"
 
 
 def _of_trials(record: Record) -> Iterator[str]:

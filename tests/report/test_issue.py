@@ -186,4 +186,4 @@ def test_it_is_never_too_long(count: int, size: int) -> None:
     assert len(text) <= LONGEST
     assert text.count("\n") <= MOST_LINES
     assert count <= 6 or f"{count - 6} more cell" in text
-    assert not size or "more lines." in text or "Left out for length" in text
+    assert not size or "more lines." in text or "Omitted because of the length limit" in text

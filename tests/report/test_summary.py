@@ -141,7 +141,7 @@ checks:
             judge(scenario, [(one, facts)], arms=arms, read=files.__getitem__, names=files)
         )
     assert "The control failed as required in 1 of 1 trial: code 1 on rank 1." in told["code"]
-    assert "in 1 of 1 trial: ready failed because `" in told["check"]
+    assert "in 1 of 1 trial: ready failed (`" in told["check"]
 
 
 def test_a_scenario_without_a_control_says_so() -> None:
@@ -394,7 +394,7 @@ def test_what_was_not_looked_at_is_not_said(run: dict[str, Any], said: str, unsa
         ((2, 4), ((1,), (3,)), "the last rank"),
         ((2, 4), ((0,), (0, 1, 2)), "every rank but the last"),
         ((3, 4), ((2,), (2,)), "rank 2"),
-        ((3, 4), ((0, 2), (1,)), "ranks 0, 2 or rank 1"),
+        ((3, 4), ((0, 2), (1,)), "ranks that depend on the cell (ranks 0, 2; rank 1)"),
         ((3,), ((0, 1, 2),), "ranks 0-2"),
     ],
 )

@@ -167,7 +167,7 @@ def test_what_is_beyond_the_budget_is_compared_and_not_kept(
     assert all(one["bytes"] > artefacts.PER_TRIAL for one in found if one["artefact"] == "total")
     assert [one["stored"] for one in found] == [True, False, True, False]
     report = (ran.folder / "report.md").read_text()
-    assert "off by 0.5 at \\[1, 2\\] (1 of 12582912 beyond" in report
+    assert "(off by 0.5 at \\[1, 2\\]; 1 of 12582912 beyond" in report
     assert "artefacts of ranks are not in the evidence, because its size is limited" in report
     fingerprint = find_signer(
         explicit=str(tmp_path / "home/.local/share/rankproof/signing_key")

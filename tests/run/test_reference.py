@@ -131,7 +131,7 @@ def test_a_try_compares_with_the_reference_too(tmp_path: Path) -> None:
     (folder / "subject.py").write_text(SUBJECT)
     for way, code, words in (
         ("plain", 0, "failed as required"),
-        ("differs", 1, "gave two answers in two runs"),
+        ("differs", 1, "returned different results in two runs"),
     ):
         reference = f"reference: {{with: {{broken: false, way: {way}}}}}"
         (folder / "scenario.yaml").write_text(
@@ -427,6 +427,6 @@ def test_a_reference_that_lacks_what_is_compared_is_said(tmp_path: Path) -> None
     ran = run(tmp_path, subject=subject, scenario=SCENARIO.replace("ranks: [2, 3]", "ranks: [2]"))
     assert (ran.code != 0, (ran.results / "latest").exists()) == (True, False)
     assert (
-        "did not give a value for check loss to compare with: score.loss was not reported"
+        "did not return a value for check loss to compare with: score.loss was not reported"
         in ran.out + ran.err
     )

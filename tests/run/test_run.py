@@ -145,7 +145,7 @@ def test_a_control_that_does_not_fail_is_inconclusive(scenario: Write, rankproof
         "run", str(scenario({"subject.py": SUBJECT.replace("broken and context.rank", "False")}))
     )
     assert ran.code == 2
-    assert "What it did instead" in (ran.folder / "report.md").read_text()
+    assert "Other outcomes of its trials" in (ran.folder / "report.md").read_text()
 
 
 def test_another_file_can_be_the_control(scenario: Write, rankproof: Run) -> None:

@@ -106,13 +106,13 @@ def test_b_is_compared_with_a_rank_for_rank(ran: Ran, place: Path) -> None:
         in ran.record.judgement.unshown
     )
     assert (
-        "A and b were bit-identical in every trial that passed, by the checks loss, logits, ids, so"
-        " this run does not show that what they compare depends on the difference between a and b."
+        "A and b were bit-identical in every trial that passed, by the checks loss, logits and ids, so"
+        " this run does not show that the values that they compare depend on the difference between a and b."
         in ran.record.judgement.unshown
     )
     text = "".join((ran.folder / name).read_text() for name in ("report.md", "appendix.md"))
     for words in (
-        "## Runs of a\n\n### Compared with ranks=2,backend=none\n\nThe runs took ",
+        "## Runs of arm a\n\n### Compared with ranks=2,backend=none\n\nThe runs took ",
         "| reported or kept by rank 0 | value |",
         "Diff from a to b:",
         "| cell | verdict | b failed |",

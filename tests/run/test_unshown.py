@@ -66,7 +66,7 @@ def test_what_a_pass_does_not_show_is_told(scenario: Write, rankproof: Run) -> N
     first, _, rest = report.partition("\n## ")
     assert f"**Stands out.** [{traceback} (10 trials)](" in first
     assert f"**Not shown.** {told[0]} {told[1]} Failure rates below" in first
-    section = rest.partition("## What else this does not show")[2].partition("\n## ")[0]
+    section = rest.partition("## Also not shown")[2].partition("\n## ")[0]
     assert f"- {told[2]}\n" in section
     appendix = (ran.folder / "appendix.md").read_text()
     section = appendix.partition("## Tracebacks in trials that passed")[2].partition("\n## ")[0]
