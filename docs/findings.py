@@ -19,24 +19,25 @@ WIDTH = 120
 HEAD = """\
 # Findings in released libraries
 
-Each line is a defect of a released library that Rankproof shows: a signed run in which the defect is seen and the right
-behaviour beside it, as a bundle with the code of its ranks and a script of some 40 lines that needs only the library.
-They count for no release of ours. This page is written from the bundles by `docs/findings.py`.
+Each row is a defect of a released library. Its bundle contains a signed run that shows both the defect and the right
+behaviour, the code of the ranks, and a script of some 40 lines that needs only the library. Findings do not count for
+releases of Rankproof. `docs/findings.py` writes this page from the bundles.
 
-To check one, print it for an issue tracker, or run it again:
+To check a finding, to print it for an issue tracker, or to run it again:
 
     rankproof verify docs/findings/stop-string.rankproof.tar.xz --allowed-signers docs/findings/allowed_signers
     rankproof show --issue docs/findings/stop-string.rankproof.tar.xz
     rankproof reproduce docs/findings/stop-string.rankproof.tar.xz --allowed-signers docs/findings/allowed_signers
 
-`nox -s findings` runs the script of each on the newest release there is. `allowed_signers` says which keys signed them,
-and since when. [not-reproduced.md](not-reproduced.md) lists what was tried and is no finding.
+`nox -s findings` runs each script on the newest release of its library. `allowed_signers` lists the key that signed the
+bundles. When the wording of reports changed, the reports were rendered again from the same evidence and signed with
+this key. [not-reproduced.md](not-reproduced.md) lists suspected defects that could not be shown.
 """
 KINDS = (
     ("Defects without a known right release", "DEFECT", False),
-    ("Defects that a later release mended", "DEFECT", True),
-    ("Behaviour that nobody defines", "DIFFERS", False),
-    ("Behaviour that nobody defines, and that a later release changed", "DIFFERS", True),
+    ("Defects with a known right release", "DEFECT", True),
+    ("Behaviour that is not specified", "DIFFERS", False),
+    ("Behaviour that is not specified, and that another release changed", "DIFFERS", True),
 )
 
 
@@ -72,7 +73,7 @@ def page(found: Iterable[Bundle] | None = None) -> str:
     parts = [HEAD]
     defects = [one for one in listed if one.finding.stated.label == "DEFECT"]
     unreported = sum(1 for one in defects if not one.finding.stated.reports)
-    counts = f"{len(defects)} defects, {unreported} of them without a report that was found."
+    counts = f"{len(defects)} defects. No existing report was found for {unreported} of them."
     parts.append(f"{counts}\n")
     for heading, label, is_mended in KINDS:
         of_kind = [
@@ -87,7 +88,7 @@ def page(found: Iterable[Bundle] | None = None) -> str:
 
 
 def _table(found: Iterable[Bundle]) -> Iterator[str]:
-    yield "| library | at fault | first right | harm | what | reports |"
+    yield "| library | affected | first unaffected | harm | finding | reports |"
     yield "| --- | --- | --- | --- | --- | --- |"
     for one in found:
         stated = one.finding.stated

@@ -37,7 +37,7 @@ class VerdictCode(StrEnum):
 
 
 class DeviationCode(StrEnum):
-    """Why a control's trial did not fail as stated."""
+    """Why a control's trial did not fail as required."""
 
     CHECK_HELD = "control:check-held"
     DEADLINE = "control:deadline"
@@ -190,7 +190,7 @@ class VerdictReason(_Said):
 
 @dataclass(frozen=True)
 class Deviation(_Said):
-    """Why a control's trial did not fail as stated: what it did instead."""
+    """Why a control's trial did not fail as required: what it did instead."""
 
     code: DeviationCode
 

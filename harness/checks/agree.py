@@ -107,7 +107,7 @@ class AgreeCheck(ValueCheck):
                 else ", and no value has a majority (to choose a rank to compare with, set"
                 " against: RANK)"
             )
-            return f"{self.value} differs from the other ranks'{others}"
+            return f"{self.value} differs from the value of the other ranks{others}"
         if self.against in texts:
             return f"{self.value} differs from rank {self.against}'s"
         return f"rank {self.against}, to compare with, did not report {self.value}"

@@ -23,8 +23,8 @@ from harness.numeric.needles import Needle, telling
 
 
 class CloseCheck(AgainstCheck, ValueCheck):
-    """Every rank reports numbers, and each lies within the tolerance of the given ones, or of
-    another rank's.
+    """Every rank reports numbers, and each is within the tolerance of the given numbers or of
+    another rank's numbers.
     """
 
     properties: ClassVar = OF_A_VALUE
@@ -73,7 +73,7 @@ class CloseCheck(AgainstCheck, ValueCheck):
         ),
     )
     dtype: Literal["any"] | None = Field(
-        None, description="any: arrays of different dtypes may be close (artefacts)."
+        None, description="any: arrays with different dtypes may be close (artefacts)."
     )
 
     @field_validator("to", mode="after")

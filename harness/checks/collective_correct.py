@@ -31,8 +31,8 @@ MOST_SWAPPED = 1 << 16
 
 
 class CollectiveCorrectCheck(RankCheck):
-    """Every element that came of a coded call is the right one, in every call, and the ranks made
-    the same ones.
+    """Every element of the result of every coded call is right, and all ranks made the same
+    calls.
     """
 
     properties: ClassVar = replace(OF_A_VALUE, compares=False, compares_ranks=False)
@@ -210,7 +210,7 @@ def _wrong(
         return f"{named}: no report of the result"
     whole = coded.width(call.dtype) * call.elements * len(sources)
     if sources and values.get("bytes") != whole:
-        return f"{named} gave {values.get('bytes')} bytes, not {whole}"
+        return f"{named} returned {values.get('bytes')} bytes, not {whole}"
     for place, (source, digest) in enumerate(zip(sources, parts, strict=True)):
         if digest != _digest(call, source):
             where = f"in what came from rank {source}, " if source is not None else ""

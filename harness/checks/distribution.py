@@ -22,8 +22,8 @@ from harness.numeric.needles import Needle
 
 
 class DistributionCheck(AgainstCheck):
-    """Every rank keeps logits, and as distributions they are near the reference's, or another
-    rank's.
+    """Every rank keeps logits, and their distributions are near those of the reference or of
+    another rank.
     """
 
     properties: ClassVar = OF_A_VALUE
@@ -188,12 +188,12 @@ class DistributionCheck(AgainstCheck):
         if self.overlap is not None and found.overlap < self.overlap:
             place = found.overlap_at.position if found.overlap_at else "?"
             return (
-                f"{found.overlap} of the {self.top} best tokens at position {place}, asked:"
+                f"{found.overlap} of the {self.top} best tokens at position {place}, required:"
                 f" {self.overlap}"
             )
         if self.rank is not None and found.place > self.rank and found.place_at is not None:
             at = found.place_at
-            tokens = f"token {at.token} expected (margin {at.margin:.4g}), {at.found} found"
+            tokens = f"expected token {at.token} (margin {at.margin:.4g}), found {at.found}"
             place = f"rank {found.place} at position {at.position}"
             return f"the expected token has {place}, allowed: {self.rank}; {tokens}"
         return ""
@@ -201,7 +201,7 @@ class DistributionCheck(AgainstCheck):
     def _description(self, found: Distances) -> str:
         overlap = f"{found.overlap} of {self.top} best tokens or more"
         return (
-            f"KL {_nats(found.kl)} at most over {found.positions} positions, {overlap}, rank"
+            f"KL {_nats(found.kl)} at most over {found.positions} positions, {overlap}, and rank"
             f" {found.place} at most"
         )
 

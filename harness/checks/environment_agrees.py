@@ -36,7 +36,7 @@ VALUE_LIMIT = 60
 
 class EnvironmentAgreesCheck(RankCheck):
     """Every rank runs in the same environment: versions, native libraries, variables, threads,
-    dtype, wall clock.
+    dtype and wall clock.
     """
 
     properties: ClassVar = replace(

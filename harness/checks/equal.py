@@ -21,8 +21,8 @@ SHOWN = 60
 
 
 class EqualCheck(AgainstCheck, ValueCheck):
-    """Every rank reports the value, and it equals the given one, or that of another rank or of the
-    reference.
+    """Every rank reports the value, and it equals the given value or that of another rank or of
+    the reference.
     """
 
     properties: ClassVar = OF_A_VALUE

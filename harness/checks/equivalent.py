@@ -16,7 +16,7 @@ from harness.checks.accounted import REFERENCE, AccountedCheck, Sources
 from harness.checks.check import NO_VALUE, FailsAt
 from harness.checks.finding import RankFinding, failed, finite
 from harness.forms.strict_json import JSON
-from harness.forms.text import plural
+from harness.forms.text import joined, plural
 from harness.history import ARTEFACT_FOUND, ARTEFACTS_ACCOUNTED, History
 from harness.numeric.envelope import ODD, Flip, LayerDeparture, Parity, RankParity, Slack
 from harness.numeric.parity import NAME, PHASES, UNREADABLE, work_out
@@ -27,8 +27,8 @@ SENSITIVITY = "sensitivity"
 
 
 class EquivalentCheck(AccountedCheck):
-    """Every rank's logits lie within the noise of the reference's own arithmetic, and its tokens
-    are those of all.
+    """Every rank's logits are within the noise of the reference's own arithmetic, and all ranks
+    generate the same tokens.
     """
 
     asks_the_reference: ClassVar = True
@@ -224,24 +224,22 @@ class EquivalentCheck(AccountedCheck):
             if found.first is not None:
                 first = f"first at position {found.first.position} of prompt {found.first.prompt}"
                 many = f"{found.beyond} of {found.positions} positions beyond {most:.3g}"
-                said = (
-                    f"{phase} logits {far}{at}, {_times(times)} what noise allows; {many}, {first}"
-                )
+                said = f"{phase} logits {far}{at}, {_times(times)} the noise limit; {many}, {first}"
             else:
                 said = (
-                    f"{phase} logits off by {found.half:.3g} at half of {found.positions}"
-                    f" positions, {_times(times)} what noise allows there ({half:.3g})"
+                    f"{phase} logits off by {found.half:.3g} or more at half of {found.positions}"
+                    f" positions, {_times(times)} the noise limit there ({half:.3g})"
                 )
             return said + (_layer_in_words(own.layer) if own.layer is not None else "")
         if own.router is not None:
             return (
-                "a router makes another choice, which noise does not"
+                "a router makes a different choice, which noise does not"
                 f" explain{_layer_in_words(own.router)}"
             )
         if self.layers is not None and own.layer is not None:
             far = "beyond any multiple of" if own.near is None else f"up to {own.near:.3g} times"
             return (
-                f"hidden states are {far} what noise allows, logits within"
+                f"hidden states are {far} the noise limit, and logits are within"
                 f" it{_layer_in_words(own.layer)}"
             )
         return _flip_in_words(own.flip) if own.flip is not None else ""
@@ -252,25 +250,27 @@ class EquivalentCheck(AccountedCheck):
         what = "choice" if parity.choices else "router"
         for phase, found in own.phases.items():
             limits = parity.phases[phase]
-            apart = f" ({limits.apart} apart: a {what} was undecided)" if limits.apart else ""
-            near = "bit for bit" if found.identical else f"off by {found.most or 0.0:.3g} at most"
+            apart = f" ({limits.apart} skipped, a {what} was undecided)" if limits.apart else ""
+            near = "bit-identical" if found.identical else f"off by {found.most or 0.0:.3g} at most"
             parts.append(f"{plural(found.positions, f'{phase} position')}{apart} {near}")
         if not own.keeps:
             extent = "alone" if self.layers is None else f"and {plural(own.layers, 'hidden state')}"
-            return f"EQUIVALENT by {plural(own.tokens, 'token')} {extent}: it keeps no logits"
+            return (
+                f"EQUIVALENT by {plural(own.tokens, 'token')} {extent}, because it kept no logits"
+            )
         if own.flips:
-            parts.append(f"{own.flips} of {own.tokens} tokens differ, each a tie")
+            parts.append(f"{own.flips} of {own.tokens} tokens differ, each of them a tie")
         identical = all(one.identical for one in own.phases.values()) and not own.flips
         word = "IDENTICAL" if identical else "EQUIVALENT"
         share = self._share(own, parity) or 0.0
-        within = "" if identical else f"; {share:.2g} of what noise allows"
+        within = "" if identical else f"; {share:.2g} of the noise limit"
         if self.layers is not None:
             within += (
-                f"; hidden states {own.near:.2g} of what noise allows"
+                f"; hidden states at {own.near:.2g} of the noise limit"
                 if own.near
-                else "; hidden states alike"
+                else "; hidden states identical"
             )
-        return f"{word}: {', '.join(parts)}{within}"
+        return f"{word}: {joined(parts)}{within}"
 
     def departure(self, history: History, rank: int) -> float | None:
         """By how much the logits of a rank are off at most; None where that is not finite, or it
@@ -296,12 +296,12 @@ class EquivalentCheck(AccountedCheck):
             elif not part.passed:
                 yield (
                     VerdictCode.REFERENCE_DIFFERS,
-                    f"gave two answers in two runs: check {self.id}: {part.reason}",
+                    f"returned different results in two runs: check {self.id}: {part.reason}",
                 )
             elif list(sizes_of(history)) != list(sizes_of(history.reference)):
                 why = (
-                    f"gave two answers in two runs: check {self.id}: its defects of known size have"
-                    " other sizes"
+                    f"returned different results in two runs: check {self.id}: its defects of known"
+                    " size have different sizes"
                 )
                 yield VerdictCode.REFERENCE_DIFFERS, why
             else:
@@ -321,19 +321,21 @@ class EquivalentCheck(AccountedCheck):
         for phase, one in parity.phases.items():
             if one.positions and not one.most:
                 many = plural(one.variants, "variant")
-                why = f"shows no noise in {phase}: its {many} give the same bits; reorder a sum"
+                why = f"shows no noise in {phase}: its {many} are bit-identical; reorder a sum"
                 yield VerdictCode.REFERENCE_FAILED, why
         if self.sees is not None and (same := _one_defect(history)):
             why = (
-                f"gave the same bits for defects of {same[0]:g} and {same[1]:g}: one has not the"
-                " size that is said"
+                f"returned the same bits for defects of {same[0]:g} and {same[1]:g}, so one of them"
+                " does not have the stated size"
             )
             yield VerdictCode.REFERENCE_FAILED, why
         if self.sees is not None and not self._seen(history, parity):
             smallest = smallest_seen(history, parity)
-            so_far = f"the smallest that was: {smallest}" if smallest else "none was"
+            so_far = (
+                f"the smallest that it would show: {smallest}" if smallest else "none was shown"
+            )
             why = (
-                f"would not show a defect of {self.sees:g} (check {self.id}), which lies inside its"
+                f"would not show a defect of {self.sees:g} (check {self.id}), which is within its"
                 f" own noise; {so_far}{_odd_in_words(history.reference, parity)}"
             )
             yield VerdictCode.REFERENCE_TOO_COARSE, why
@@ -428,7 +430,7 @@ def smallest_seen(history: History, parity: Parity) -> str:
         return ""
     size, what = min(visible)
     below = [other for other, _ in hidden if other < size]
-    return f"{what} by {size:g}" + (f" ({max(below):g} would not have been)" if below else "")
+    return f"{what} by {size:g}" + (f" (but not by {max(below):g})" if below else "")
 
 
 def _odd_in_words(reference: History | None, parity: Parity) -> str:
@@ -443,8 +445,8 @@ def _odd_in_words(reference: History | None, parity: Parity) -> str:
             f"number {odd}",
         )
         return (
-            f"; its variant {order!r} lies more than {ODD} times as far from it in {phase} as"
-            " another one: this is not noise, but a different computation"
+            f"; its variant {order!r} is more than {ODD} times as far from it in {phase} as another"
+            " variant, so this is not noise but a different computation"
         )
     return ""
 
@@ -469,7 +471,7 @@ def _difference(said: list[dict[int, list[int]]], rank: int, other: int) -> str:
         ours = said[rank].get(prompt)
         theirs = said[other].get(prompt)
         if ours is None or theirs is None or len(ours) != len(theirs):
-            return f"it has another number of tokens for prompt {prompt} than rank {other}"
+            return f"it has a different number of tokens for prompt {prompt} than rank {other}"
         for step, (left, right) in enumerate(zip(ours, theirs, strict=True)):
             if left != right:
                 return (
@@ -491,9 +493,9 @@ def _layer_in_words(found: LayerDeparture) -> str:
 def _flip_in_words(flip: Flip) -> str:
     margin = "which noise does not explain"
     if flip.margin is not None:
-        margin = f"though that was {flip.margin:.3g} lower"
+        margin = f"although its logit was {flip.margin:.3g} lower"
     return (
-        f"at step {flip.step} of prompt {flip.prompt} it generated another token than the"
+        f"at step {flip.step} of prompt {flip.prompt} it generated a different token than the"
         f" reference, {margin}"
     )
 

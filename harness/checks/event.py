@@ -38,7 +38,7 @@ class EventCheck(RankCheck):
         if said := history.said(rank, self.event):
             observed = dict(said[0].event.values) or "emitted"
             return RankFinding(rank=rank, passed=True, observed=observed, line=said[0].line)
-        reason = f"no {self.event}"
+        reason = f"no event {self.event}"
         line = None
         if (error := history.error(rank)) is not None:
             values = error.event.values
@@ -48,7 +48,7 @@ class EventCheck(RankCheck):
 
 
 class WithinCheck(RankCheck):
-    """On every rank the event follows another one within a time limit."""
+    """On every rank the event follows another event within a time limit."""
 
     properties: ClassVar = replace(OF_A_VALUE, compares=False)
     example: ClassVar = (
@@ -66,11 +66,12 @@ class WithinCheck(RankCheck):
         """From the first `from` to the first `event` after it, in seconds."""
         starts = history.said(rank, self.from_)
         if not starts:
-            return failed(rank, f"no {self.from_}", missing=True)
+            return failed(rank, f"no event {self.from_}", missing=True)
         begin = starts[0].event.ns
         after = [seen for seen in history.said(rank, self.event) if seen.event.ns >= begin]
         if not after:
-            return failed(rank, f"no {self.event} after {self.from_}", starts[0].line, missing=True)
+            reason = f"no event {self.event} after {self.from_}"
+            return failed(rank, reason, starts[0].line, missing=True)
         seconds = (after[0].event.ns - begin) / 1e9
         reason = "" if seconds <= self.limit else f"it took longer than {self.limit:g} s"
         return RankFinding(
@@ -104,8 +105,8 @@ class WithinCheck(RankCheck):
 # Of a rank that paused it tells since when, which ranks are behind it, and where it stood when its
 # world was stopped.
 class ProgressCheck(RankCheck):
-    """Every rank emits the event again and again, or counts up in it, and never pauses for longer
-    than a time limit.
+    """Every rank emits the event repeatedly, or counts up in it, and never pauses for longer than a
+    time limit.
     """
 
     # A pause has an end: by the next event, or by that of the rank. Only one that never began to
@@ -146,7 +147,7 @@ class ProgressCheck(RankCheck):
         """
         starts = history.said(rank, self.from_)
         if not starts:
-            return failed(rank, f"no {self.from_}", missing=True)
+            return failed(rank, f"no event {self.from_}", missing=True)
         moves = self._moves(history, rank)
         if isinstance(moves, RankFinding):
             return moves
@@ -157,7 +158,7 @@ class ProgressCheck(RankCheck):
         long = next((pause for pause in pauses if _seconds(*pause) > self.limit), None)
         if long is not None:
             reason = self._pause(history, rank, *long)
-            return failed(rank, reason, long[1].line, observed=f"{len(watched)} moves")
+            return failed(rank, reason, long[1].line, observed=f"{len(watched)} steps")
         if len(watched) < self.at_least:
             return failed(
                 rank,
@@ -170,7 +171,7 @@ class ProgressCheck(RankCheck):
         return RankFinding(
             rank=rank,
             passed=True,
-            observed=f"{len(watched)} moves, the longest pause {longest:.3f} s",
+            observed=f"{len(watched)} steps, longest pause {longest:.3f} s",
             line=watched[-1].line,
             share=longest / self.limit if self.limit else None,
         )

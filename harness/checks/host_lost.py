@@ -35,8 +35,8 @@ from harness.history import (
 
 
 class HostLostCheck(RankCheck):
-    """Each rank ends when a machine is lost: there by the lease, elsewhere by an error or the
-    harness; none returns.
+    """When a machine is lost, its ranks are ended by its lease and all others by an error or by the
+    harness. No rank returns.
     """
 
     properties: ClassVar = replace(

@@ -107,8 +107,8 @@ def _work_out(reference: Files, ranks: Sequence[Files], *, margin: float) -> Inf
 
 
 class InfluenceCheck(AccountedCheck):
-    """When the share of a rank is changed, and no other, the logits of every other rank that has
-    logits move.
+    """When only the shard of one rank is changed, the logits of every other rank with logits
+    move.
     """
 
     properties: ClassVar = replace(
@@ -169,9 +169,11 @@ class InfluenceCheck(AccountedCheck):
             return fails("it cannot be compared, because its account is not valid", uncompared=True)
         who = [other for other in range(history.size) if _changed(history, other, rank)]
         if who != [rank]:
-            said = f"{numbered('rank', tuple(who))} did" if who else "nobody did"
+            said = (
+                f"{numbered('rank', tuple(who))} changed theirs" if who else "no rank changed its"
+            )
             return fails(
-                f"in pass {rank} its share alone has to be changed, and {said}", uncompared=True
+                f"in pass {rank} only its shard may be changed, but {said}", uncompared=True
             )
         # The one rank that has logits at all is the only one that can show its own share.
         others = [one for one in found.keep if one != rank] or [
@@ -190,26 +192,24 @@ class InfluenceCheck(AccountedCheck):
             times = moved[one]
             if times is None:
                 what = f"the logits of rank {one} are not finite, which proves nothing"
-                return fails(f"with its share changed {what}", lacks="nonfinite")
+                return fails(f"with its shard changed, {what}", lacks="nonfinite")
             if times <= 1:
-                how_far = f"moved by {times:.2g} of what noise does" if times else "did not move"
+                how_far = f"moved by {times:.2g} of the noise" if times else "did not move"
                 return fails(
-                    f"it has no influence: with its share changed the logits of rank {one}"
+                    f"it has no influence: with its shard changed, the logits of rank {one}"
                     f" {how_far}"
                 )
             if alike := _passes_alike(history, one, rank):
                 said = (
-                    f"rank {one} kept the same logits to the bit in pass"
+                    f"rank {one} kept bit-identical logits in passes"
                     f" {' and '.join(map(str, [rank, *alike]))}"
                 )
-                return fails(
-                    f"{said}: in each another rank's share has to be changed, and no other"
-                )
+                return fails(f"{said}, but each pass must change the shard of a different rank")
         least = min(moved[other] or 0.0 for other in others)
-        alone = " (its own: no other rank has logits)" if others == [rank] else ""
+        alone = " (itself, because no other rank has logits)" if others == [rank] else ""
         observed = (
             f"moves the logits of {numbered('rank', tuple(others))}{alone} by {least:.3g} times"
-            " what noise does"
+            " the noise"
         )
         return RankFinding(rank=rank, passed=True, observed=observed, line=line)
 

@@ -58,8 +58,8 @@ class LedgersCheck(RankCheck):
 
 
 class LedgerAgreesCheck(LedgersCheck):
-    """Every rank made the same collective calls as the others of each group, and each send and
-    receive has its end.
+    """Every rank made the same collective calls as the other ranks of each group, and every send
+    matches a receive.
     """
 
     unobserved: ClassVar = "needs the ranks' ledgers; add observe: [collectives]"
@@ -90,9 +90,13 @@ class LedgerAgreesCheck(LedgersCheck):
             shown = None
             if isinstance(calls, int):
                 alone = (
-                    "; a world of one has no other rank to agree with" if history.size == 1 else ""
+                    "; a world with one rank has no other rank to agree with"
+                    if history.size == 1
+                    else ""
                 )
-                shown = f"{plural(calls, 'call')}{_written(summaries[rank])}{alone}"
+                # How a ledger was written explains calls that agree; a failure has its own reason.
+                written = "" if reason else _written(summaries[rank])
+                shown = f"{plural(calls, 'call')}{written}{alone}"
             parts.append(
                 RankFinding(
                     rank=rank,
@@ -151,8 +155,8 @@ def _difference_in_words(difference: Mapping[str, Any], history: History) -> str
     call = in_words(first.get("call"))
     split = _mapping(difference.get("split"))
     apart = (
-        f": rank {split.get('from')} gives {_elements(split.get('gives'))} to rank"
-        f" {split.get('to')}, which takes {split.get('takes')} of it"
+        f"; rank {split.get('from')} sends {_elements(split.get('gives'))} to rank"
+        f" {split.get('to')}, which receives {split.get('takes')} of it"
     )
     sentence = (
         f"rank {first.get('rank')} made {call}, rank {second.get('rank')} {_made(second, history)}"
@@ -163,12 +167,14 @@ def _difference_in_words(difference: Mapping[str, Any], history: History) -> str
 def _made(side: Mapping[str, Any], history: History) -> str:
     """Describe what a rank did; nobody knows what a stopped rank would have done yet."""
     if side.get("call") is not None:
-        return in_words(side["call"])
+        return f"made {in_words(side['call'])}"
     rank = side.get("rank")
     last = side.get("last")
     was_stopped = isinstance(rank, int) and history.was_stopped(rank)
     lacks = "had not made it when the world was stopped" if was_stopped else "made no such call"
-    return lacks + (f": its last is {in_words(last)}" if last is not None else " and no other")
+    return lacks + (
+        f"; its last call is {in_words(last)}" if last is not None else ", nor any other"
+    )
 
 
 def _written(summary: Mapping[str, Any]) -> str:
@@ -189,8 +195,8 @@ def _elements(many: object) -> str:
 # against each other once the ranks have ended, and whoever verifies the record does it again from
 # the files.
 class TransfersIntactCheck(LedgersCheck):
-    """What every rank received of another one is what that one sent, and every sum is that of what
-    the ranks gave.
+    """Every rank received exactly the data that another rank sent, and every sum is the sum of the
+    ranks' inputs.
     """
 
     options: ClassVar = frozenset({"digests", "eager-digests"})
@@ -209,7 +215,7 @@ class TransfersIntactCheck(LedgersCheck):
         compared = _listed(noted.get("compared"))
         left = _listed(noted.get("left"))
         if len(ranks) != history.size or len(compared) != len(asked) or len(left) != len(asked):
-            reason = "what the ranks sent and received was not compared"
+            reason = "the data that the ranks sent and received was not compared"
             return over_ranks(self.id, self.kind, self.uncompared(history, reason))
         damage = _mapping(noted.get("damage"))
         parts = []
@@ -219,7 +225,9 @@ class TransfersIntactCheck(LedgersCheck):
             )
             shown = None
             if isinstance(many, int):
-                alone = "; a world of one does not send anything" if history.size == 1 else ""
+                alone = (
+                    "; a world with one rank does not send anything" if history.size == 1 else ""
+                )
                 shown = f"{plural(many, 'call')} compared{alone}"
             part = RankFinding(
                 rank=rank, passed=not reason, observed=shown, reason=reason, line=line
@@ -286,9 +294,9 @@ def _damage_in_words(damage: Mapping[str, Any]) -> str:
     got = f"rank {damage.get('receiver')} got in {in_words(damage.get('received'))}"
     like = f": {damage['like']}" if damage.get("like") else ""
     if damage.get("sender") is None:
-        return f"{got} a result that differs from what the ranks gave{like}"
+        return f"{got} a result that does not follow from the ranks' inputs{like}"
     return (
-        f"{got} something else than rank {damage.get('sender')} gave in"
+        f"{got} different data than rank {damage.get('sender')} gave in"
         f" {in_words(damage.get('sent'))}{like}"
     )
 

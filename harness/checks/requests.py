@@ -17,7 +17,9 @@ from harness.hub.request import Roles
 
 
 class RequestsCheck(RankCheck):
-    """Every rank's process made so many requests to the scenario's hub, by the hub's own log."""
+    """Every rank's process made the required number of requests to the scenario's hub, according to
+    the hub's own log.
+    """
 
     properties: ClassVar = replace(NO_VALUE, needs_a_hub=True)
     example: ClassVar = (

@@ -27,8 +27,8 @@ from harness.history import (
 class ServedCheck(Check):
     """The service was ready, none of its processes ended before the trial, and it was healthy.
 
-    A process that a fault provably ended has nothing to answer for, nor has the health of a service
-    that a fault provably struck.
+    A process that a fault provably ended does not count, nor does the health of a service that a
+    fault provably struck.
     """
 
     properties: ClassVar = replace(NO_VALUE, wrong=FailsAt.WORLD_END, missing=FailsAt.WORLD_END)

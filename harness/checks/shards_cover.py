@@ -55,8 +55,8 @@ class Checkpoint(NamedTuple):
 
 
 class ShardsCoverCheck(AccountedCheck):
-    """Each element of the checkpoint lies on exactly one rank, or on several where that is stated,
-    with its bytes.
+    """Each element of the checkpoint is on exactly one rank, with its bytes, or on several ranks if
+    the check allows it.
     """
 
     properties: ClassVar = replace(

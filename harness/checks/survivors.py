@@ -213,7 +213,7 @@ def at_line(history: History, rank: int) -> str:
 
 
 class DetectedWithinCheck(SurvivorsCheck):
-    """Every rank that the fault leaves alive raises an error, or ends with one, within a time
+    """Every rank that survives the fault raises an error, or exits with an error, within a time
     limit.
     """
 
@@ -234,9 +234,7 @@ class DetectedWithinCheck(SurvivorsCheck):
 
 
 class SurvivorsEndCheck(SurvivorsCheck):
-    """Every rank that the fault leaves alive ends by itself with an error within a time limit,
-    stopped by nobody.
-    """
+    """Every rank that survives the fault exits by itself with an error within a time limit."""
 
     properties: ClassVar = replace(
         NO_VALUE, demands_an_error=True, wrong=FailsAt.WORLD_END, missing=FailsAt.WORLD_END

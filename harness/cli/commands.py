@@ -20,8 +20,8 @@ EPILOG = (
 )
 COMPARED = (
     "exit codes: 0 every result is the same, 1 a result changed, 2 cannot tell, 3 a run was not"
-    " verified, 64 usage. Differences in times, scenario and environment are printed but do not"
-    " count."
+    " verified, 64 usage. Differences in times, scenario and environment are printed, but do not"
+    " affect the exit code."
 )
 
 
@@ -46,8 +46,8 @@ RAN = (
     " for `tokenizer fetch`"
 )
 BISECTED = (
-    "exit codes: 0 the version is named, 2 no version is named or one next to it cannot be told,"
-    " 64 usage or scenario error"
+    "exit codes: 0 the version was found, 2 no version was found or a neighbouring version could"
+    " not be tested, 64 usage or scenario error"
 )
 REPRODUCED = (
     "exit codes: 0 REPRODUCED, 1 SAME VERDICT, DIFFERENT FAILURE or NOT REPRODUCED, 2 CANNOT TELL"
@@ -79,7 +79,7 @@ COMMANDS: dict[str, tuple[str, str | None]] = {
     "reproduce": ("run a report again and check that it is reproduced", REPRODUCED),
     "bundle": ("pack a run into one file to send", None),
     "gate": ("apply a release policy to the signed reports of a commit", GATE_CODES),
-    "conformance": ("ask a server whether it keeps the promises of OpenAI's API", EPILOG),
+    "conformance": ("test whether a server keeps the promises of OpenAI's API", EPILOG),
     "tokenizer": ("identify, compare, fetch and lock tokenizers; read GGUF files", FETCHED),
     "models": ("make small models, and list which engines run them", None),
     "hosts": ("check and prepare the machines of a hostfile", None),
@@ -90,7 +90,7 @@ COMMANDS: dict[str, tuple[str, str | None]] = {
     "list environments": ("list or remove the cached environments of arms", None),
     "lab matrix": ("run every kind of fault against the checks that must detect it", EPILOG),
     "lab search": ("compare engines over models, shardings and prompts", EPILOG),
-    "lab bisect": ("find the version of a package that breaks or mends a scenario", BISECTED),
+    "lab bisect": ("find the version of a package that breaks or fixes a scenario", BISECTED),
     "lab operators": ("look for wrong results of collectives, DTensors and tensor files", EPILOG),
     "lab served": ("test releases and modes of served engines, and group what they break", EPILOG),
     "lab hub": ("serve tokenizer repositories like a hub, with injected faults", None),

@@ -46,13 +46,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="variable that holds the API key (default: OPENAI_API_KEY)",
     )
     parser.add_argument(
-        "--rows", default="", metavar="A,B", help="ask only these rows and the plain completion"
+        "--rows", default="", metavar="A,B", help="test only these rows and the plain completion"
     )
-    parser.add_argument("--all", action="store_true", help="also ask the rows that take long")
+    parser.add_argument("--all", action="store_true", help="also test the slow rows")
     parser.add_argument(
         "--may-break-it",
         action="store_true",
-        help="also ask rows that may harm a server that was not started here",
+        help="also test rows that may harm a server that was not started here",
     )
     parser.add_argument(
         "--timeout",
@@ -66,12 +66,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         type=_seconds,
         default=300.0,
         metavar="SECONDS",
-        help="limit for all rows; rows not begun by then are not asked (default: 300)",
+        help="limit for all rows; rows not started by then are not tested (default: 300)",
     )
     parser.add_argument(
         "--against",
         metavar="OLD_URL",
-        help="ask this older server the same rows first, and name the rows that changed",
+        help="test the same rows on this older server first, and name the rows that changed",
     )
     parser.add_argument("--seed", type=int, metavar="N", help="seed for the words in prompts")
     kept_and_signed(parser)

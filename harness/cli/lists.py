@@ -28,13 +28,13 @@ LISTS: dict[str, tuple[Registry[Any], Callable[[Any], Iterable[str]]]] = {
         lambda kind: (
             kind.does,
             f"needs: {kind.needs}",
-            f"as in: {kind.example}",
+            f"example: {kind.example}",
             _here(kind.refusal()),
         ),
     ),
     "checks": (
         CHECKS,
-        lambda kind: (f"{inspect.getdoc(kind)}".partition("\n")[0], f"as in: {kind.example}"),
+        lambda kind: (_first_paragraph(kind), f"example: {kind.example}"),
     ),
     "backends": (BACKENDS, lambda kind: (kind.description, _here(kind.refusal(size=2)))),
 }
@@ -48,7 +48,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             "--subjects",
             action="store_true",
-            help="list the ready subjects instead, with what each does, takes and emits",
+            help="list the ready subjects instead, with their purpose, arguments and events",
         )
     elif name == "schema":
         parser.add_argument(
@@ -145,6 +145,11 @@ def _lines(subject: Any) -> Iterator[str]:
         yield f"    {argument.does}"
     for event, keys in subject.emits.items():
         yield f"emits {event}{': ' + ', '.join(keys) if keys else ''}"
+
+
+def _first_paragraph(kind: type) -> str:
+    """Return the first paragraph of a docstring as one line."""
+    return " ".join(f"{inspect.getdoc(kind)}".partition("\n\n")[0].split())
 
 
 def _here(refusal: object) -> str:

@@ -59,9 +59,9 @@ def _this_arguments(parser: argparse.ArgumentParser) -> None:
         "keys",
         nargs="*",
         metavar="KEY",
-        help="with remove: the first characters of its name in the list",
+        help="with remove: the first characters of an environment's name in the list",
     )
-    parser.add_argument("--all", action="store_true", help="with remove: all of them")
+    parser.add_argument("--all", action="store_true", help="with remove: remove every environment")
 
 
 def _examine(options: argparse.Namespace) -> int:
@@ -164,7 +164,9 @@ def _hosts_arguments(parser: argparse.ArgumentParser) -> None:
     prepare = what.add_parser(
         "prepare", help="install the environment of a lock file on every machine of a hostfile"
     )
-    prepare.add_argument("hostfile", type=folder, metavar="FILE", help="as for `hosts check`")
+    prepare.add_argument(
+        "hostfile", type=folder, metavar="FILE", help="hostfile, as for `hosts check`"
+    )
     prepare.add_argument(
         "--lock",
         type=folder,
@@ -181,20 +183,22 @@ def _hosts_arguments(parser: argparse.ArgumentParser) -> None:
     clean = what.add_parser(
         "clean", help="remove unused files of runs from the caches of the machines"
     )
-    clean.add_argument("hostfile", type=folder, metavar="FILE", help="as for `hosts check`")
+    clean.add_argument(
+        "hostfile", type=folder, metavar="FILE", help="hostfile, as for `hosts check`"
+    )
     clean.add_argument(
         "--older",
         type=float,
         default=30.0,
         metavar="DAYS",
-        help="remove what was not used for this many days (default: 30)",
+        help="remove files that were not used for this many days (default: 30)",
     )
     clean.add_argument(
         "--most",
         type=float,
         default=20.0,
         metavar="GIB",
-        help="largest size of the cache afterwards (default: 20)",
+        help="largest size of the cache afterwards, in GiB (default: 20)",
     )
     for action in (check, collect, prepare, clean):
         action.add_argument(

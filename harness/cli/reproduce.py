@@ -58,7 +58,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--i-trust-this-file",
         action="store_true",
-        help="run a report even if verification refuses it; it starts programs as you",
+        help="run a report even if verification refuses it; its programs run with your permissions",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="print what would run, and run nothing"
@@ -87,10 +87,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fresh-seeds",
         action="store_true",
-        help="after the pass with the report's seeds, make another one with new seeds",
+        help="after the pass with the report's seeds, run another pass with new seeds",
     )
     parser.add_argument(
-        "--only-fresh-seeds", action="store_true", help="make only the pass with new seeds"
+        "--only-fresh-seeds", action="store_true", help="run only the pass with new seeds"
     )
     parser.add_argument(
         "--vary",
@@ -224,10 +224,12 @@ def _print_what_will_run(copy: ReportCopy, prepared: Prepared) -> None:
     )
     if subject.use is not None:
         what = f"ready subject {subject.use}, {what}"
-    print(f"what will run: {visible(what, LIMIT)}, as this user and with this user's permissions")
+    print(f"will run: {visible(what, LIMIT)}, as this user and with this user's permissions")
     print(f"  source: {visible(rebuilt.where, LIMIT)}")
     if rebuilt.candidate:
-        print(f"  candidate: {visible(rebuilt.candidate, LIMIT)}: ANOTHER SOURCE than the report's")
+        print(
+            f"  candidate: {visible(rebuilt.candidate, LIMIT)}: DIFFERENT SOURCE from the report's"
+        )
     for name, code in rebuilt.arms.items():
         arguments = visible(copy.record.arms[name].arguments, LIMIT)
         print(f"  {subject.called(name)}: {plural(len(code.files), 'file')}, with {arguments}")

@@ -64,8 +64,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         dest="trying",
         help=(
-            "run one trial of each arm, print a page about it and how long a run would take, and"
-            " keep nothing"
+            "run one trial of each arm, print the result and the estimated time of a run, and keep"
+            " nothing"
         ),
     )
     parser.add_argument(

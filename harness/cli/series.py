@@ -49,7 +49,7 @@ class MatrixCommand:
             help="only this backend: gloo or mlx-ring",
         )
         parser.add_argument(
-            "--sample", action="store_true", help="eight sentinel cells, in minutes"
+            "--sample", action="store_true", help="only eight sentinel cells, which takes minutes"
         )
 
     def series(self) -> Series[Any, Any]:
@@ -188,19 +188,19 @@ class OperatorsCommand:
             default=[],
             type=positive,
             metavar="N",
-            help="only worlds of this size (repeatable; default: 1 to 4, as the library needs)",
+            help="only worlds of this size (repeatable; default: 1 to 4, depending on the library)",
         )
         parser.add_argument(
             "--depth",
             type=positive,
             metavar="N",
-            help="cells of each operator, beyond one for each value of each axis",
+            help="extra cells for each operator, in addition to one for each value of each axis",
         )
         parser.add_argument(
-            "--within", type=positive, metavar="SECONDS", help="begin no part after this time"
+            "--within", type=positive, metavar="SECONDS", help="start no part after this time"
         )
         parser.add_argument(
-            "--seed", metavar="TEXT", help="of the cells that are drawn (default: 1)"
+            "--seed", metavar="TEXT", help="seed for choosing the cells (default: 1)"
         )
 
     def series(self) -> Series[Any, Any]:
@@ -386,7 +386,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     name = parser.prog.rpartition(" ")[2]
     COMMANDS[name].arguments(parser)
     parser.add_argument(
-        "--resume", type=Path, metavar="FOLDER", help=f"continue this unfinished {name}"
+        "--resume", type=Path, metavar="FOLDER", help="continue this unfinished series"
     )
     new_runs(parser)
 

@@ -49,7 +49,7 @@ LISTED = (ARTEFACT_FOUND, ARTEFACT_COMPARED)
 def main(
     scenarios: Sequence[LoadedScenario], *, cell: str | None, jobs: int, whole: bool = False
 ) -> int:
-    """Try each scenario; 0 where every candidate passed and every control failed as stated.
+    """Try each scenario; 0 where every candidate passed and every control failed as required.
 
     Args:
         scenarios: to be tried.
@@ -218,18 +218,20 @@ def _outcome(scenario: Scenario, arm: TriedArm) -> str:
         return "passed" if trial.outcome == "pass" else "FAILED"
     if trial.as_stated and arm.history.noted("world.still"):
         return (
-            "hung as stated, judged by a window without progress (a run also watches one trial"
+            "hung as required, judged by a window without progress (a run also watches one trial"
             " for the whole of `within`)"
         )
     if trial.as_stated:
-        return "failed as stated" if trial.outcome == "fail" else "passed, as stated for this cell"
+        return (
+            "failed as required" if trial.outcome == "fail" else "passed, as required for this cell"
+        )
     control = scenario.subject.control
     often = (
         ""
         if control is None or control.must_fail.share.every
         else f" (required: in {control.must_fail.share})"
     )
-    return f"did NOT fail as stated{often}: {visible(str(trial.otherwise), LINE_LIMIT)}"
+    return f"did NOT fail as required{often}: {visible(str(trial.otherwise), LINE_LIMIT)}"
 
 
 def _events(who: str, seen: Iterable[Seen], begin: int) -> Iterator[str]:

@@ -189,7 +189,7 @@ HALF = ProxyDefect(
 )
 DROPPED = ProxyDefect(does="drops the last text of a stream", stream=drops_last_text)
 NOT_ENDED = ProxyDefect(does="does not end a stream with [DONE]", stream=_without_last)
-MORE_TOKENS = ProxyDefect(does="asks for 3 tokens more than the client", ask=_more_tokens)
+MORE_TOKENS = ProxyDefect(does="requests 3 tokens more than the client does", ask=_more_tokens)
 UNSTEADY = ProxyDefect(does="changes the text of every second answer", whole=unsteady())
 NO_STOP = ProxyDefect(does="removes `stop` from the request", ask=removes("stop"))
 NO_N = ProxyDefect(does="removes `n` from the request", ask=removes("n"))
@@ -202,21 +202,21 @@ MISCOUNTS = ProxyDefect(
     does="counts 1 prompt token too many in streams", stream=in_events(_more_prompt(1))
 )
 MISCOUNTS_ALL = ProxyDefect(does="counts 3 prompt tokens too many", whole=in_whole(_more_prompt(3)))
-NO_MODELS = ProxyDefect(does="lists no model", whole=in_whole(_no_models))
+NO_MODELS = ProxyDefect(does="lists no models", whole=in_whole(_no_models))
 SWAPS = ProxyDefect(does="swaps the answers of two clients", swaps=True)
-BREAKS = ProxyDefect(does="answers nothing after a bad request", breaks_after="refusal")
-LEFT_BROKEN = ProxyDefect(does="answers nothing after a client left", breaks_after="leaving")
-DEAF = ProxyDefect(does="goes on generating after the client left", hides_leaving=True)
+BREAKS = ProxyDefect(does="stops answering after a bad request", breaks_after="refusal")
+LEFT_BROKEN = ProxyDefect(does="stops answering after a client left", breaks_after="leaving")
+DEAF = ProxyDefect(does="keeps generating after the client left", hides_leaving=True)
 LEFTOVER = ProxyDefect(
     does="appends the end of the previous answer to each answer that differs from it",
     fresh=leftover,
 )
 PREFIX_ONLY = ProxyDefect(
-    does="answers only the beginning of a prompt if that beginning was asked before",
+    does="answers only the beginning of a prompt if that beginning was sent before",
     fresh=prefix_only(64),
 )
 PREFIX_AT_ONCE = ProxyDefect(
-    does="answers only the beginning of a prompt if that beginning was asked just before",
+    does="answers only the beginning of a prompt if that beginning was sent just before",
     fresh=prefix_only(1),
 )
 CROWDED = ProxyDefect(
@@ -226,7 +226,7 @@ FIRST_PROMPT = ProxyDefect(does="answers only the first of several prompts", ask
 SAYS_HEALTHY = ProxyDefect(does="answers /health by itself", healthy=True)
 ENDS_CLEANLY = ProxyDefect(does="ends broken streams with [DONE]", stream=completes_broken)
 ONE_AT_A_TIME = ProxyDefect(does="forwards one request at a time", serial=True)
-HOT = ProxyDefect(does="asks for temperature 1.5 whatever the client asks for", ask=_hot)
+HOT = ProxyDefect(does="requests temperature 1.5, whatever the client requested", ask=_hot)
 NO_CHAT_STOP = ProxyDefect(does="removes `stop` from chats", ask=in_chats(removes("stop")))
 LAST_MESSAGE = ProxyDefect(
     does="removes all messages of a chat but the last", ask=in_chats(_last_message)
@@ -234,7 +234,7 @@ LAST_MESSAGE = ProxyDefect(
 NO_CHAT_N = ProxyDefect(does="removes `n` from chats", ask=in_chats(removes("n")))
 NO_CHAT_SEED = ProxyDefect(does="removes `seed` from chats", ask=in_chats(removes("seed")))
 MORE_CHAT_TOKENS = ProxyDefect(
-    does="asks for 3 tokens more than the client in chats", ask=in_chats(_more_tokens)
+    does="requests 3 tokens more than the client does in chats", ask=in_chats(_more_tokens)
 )
 NO_FORMAT = ProxyDefect(
     does="removes `response_format` from the request", ask=removes("response_format")

@@ -459,11 +459,11 @@ class RowReplay:
         elif broken[0] != "VIOLATES":
             found = self.places[places[2]]
             seen = sum(one.word == "VIOLATES" for one in found)
-            fact = f"the row did not see the defect: {broken[0]}: {broken[1].fact}"
+            fact = f"the row did not detect the defect: {broken[0]}: {broken[1].fact}"
             if seen:
-                fact = f"the row saw its defect in {seen} of {len(found)} repetitions"
+                fact = f"the row detected its defect in {seen} of {len(found)} repetitions"
         elif any(found.about != self.row.about for found in self.places[places[2]]):
-            fact = f"the row saw a difference other than the defect: {broken[1].fact}"
+            fact = f"the row detected a difference other than the defect: {broken[1].fact}"
         return ControlResult(shown=not fact, on=on, does=does, fact=fact or broken[1].fact)
 
     def _curls(self, groups: Sequence[Sequence[HTTPRequest]]) -> Iterator[str]:

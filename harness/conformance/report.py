@@ -10,6 +10,7 @@ from harness.conformance.record import (
     PATH,
     REPETITIONS,
     ConformanceRecord,
+    ControlResult,
     RowResult,
 )
 from harness.forms.text import bounded, plural, visible
@@ -48,8 +49,8 @@ def render(record: ConformanceRecord, *, manifest_digest: str) -> bytes:
         title=f"Conformance of {record.name}",
         answer=Paragraph(Strong(record.verdict), ": ", Claim(answer(record), (RECORD,))),
         files=(
-            (Claim("what was requested", (Evidence(PATH),)), "server, rows, machine"),
-            (Claim("the record", (RECORD,)), "every row, and what each repetition found"),
+            (Claim("the plan", (Evidence(PATH),)), "server, rows and machine"),
+            (Claim("the record", (RECORD,)), "every row, with the result of each repetition"),
             (Verbatim("evidence/rows/"), "every request, and every byte of the responses"),
         ),
         manifest_digest=manifest_digest,
@@ -74,7 +75,7 @@ def answer(record: ConformanceRecord) -> str:
         for word in ("VIOLATES", "CANNOT TELL", "REFUSES", "CONFORMS")
         if (found := record.of(word)) or word == "REFUSES"
     ]
-    return f"{plural(len(asked), 'promise')} asked: {', '.join(counts)}."
+    return f"{plural(len(asked), 'promise')} tested: {', '.join(counts)}."
 
 
 def _against(record: ConformanceRecord) -> Iterator[Block]:
@@ -91,9 +92,9 @@ def _against(record: ConformanceRecord) -> Iterator[Block]:
         if "NOT ASKED" not in (row.word, against.words.get(row.name, "NOT ASKED"))
     ]
     parts: list[Part] = [Strong("AGAINST"), " ", Foreign(against.server, FACT), ": "]
-    parts.append(f"both servers were asked for {plural(len(both), 'promise')}. ")
-    parts.append(f"CONFORMS there and not here: {', '.join(lost) or 'nothing'}. ")
-    parts.append(f"CONFORMS here and not there: {', '.join(gained) or 'nothing'}.")
+    parts.append(f"{plural(len(both), 'promise')} tested on both servers. ")
+    parts.append(f"CONFORMS only on the older server: {', '.join(lost) or 'none'}. ")
+    parts.append(f"CONFORMS only on this server: {', '.join(gained) or 'none'}.")
     yield Paragraph(*parts)
 
 
@@ -103,8 +104,8 @@ def _changes(record: ConformanceRecord) -> Iterator[Block]:
         return
     yield Heading(2, "Against the older server")
     yield Paragraph(
-        "The older server was asked the same rows with the same seed. Its answers are taken from"
-        " its own report ",
+        "The older server was tested with the same rows and the same seed. Its results are taken"
+        " from its own report ",
         Verbatim(against.id),
         ", whose record has the sha256 ",
         Verbatim(against.record),
@@ -114,7 +115,7 @@ def _changes(record: ConformanceRecord) -> Iterator[Block]:
     if changed:
         yield Table(("row", "there", "here"), tuple(changed))
     else:
-        yield Paragraph("No row that both servers were asked has a different answer.")
+        yield Paragraph("Every row that was tested on both servers has the same result.")
 
 
 def _words(record: ConformanceRecord) -> Iterator[Block]:
@@ -147,22 +148,22 @@ def _line(row: RowResult) -> Part:
 def body(record: ConformanceRecord) -> Iterator[Block]:
     """Yield what follows the first screen."""
     yield Note(
-        "A row is one promise. Each is asked 3 times, and VIOLATES means 3 of 3. A row counts only"
-        " with its control: the same requests through a proxy that changes nothing must CONFORM,"
-        " and the same requests through a proxy with the row's defect must VIOLATE. Where the"
-        " server itself does not"
-        " conform, both are shown on a small correct server of ours."
+        "A row is one promise. Each row is tested 3 times, and VIOLATES means that all 3 repetitions"
+        " violated the promise. A row counts only with its control: the same requests through a"
+        " proxy that changes nothing must CONFORM, and the same requests through a proxy with the"
+        " row's defect must VIOLATE. If the server itself does not conform, the control runs on a"
+        " small correct server of ours."
     )
     yield Heading(2, "Every row")
     yield Table(
-        ("row", "promise", "", "what was found", "control", "requests"),
+        ("row", "promise", "", "result", "control", "requests"),
         tuple(_row(row) for row in record.rows),
     )
     yield from _changes(record)
     yield from _violations(record)
     yield Heading(2, "The server")
     yield Table(("what", "this run"), tuple(_server(record)))
-    yield Heading(2, "What this does not show")
+    yield Heading(2, "Not shown")
     yield BulletList(tuple(_unshown(record)))
 
 
@@ -170,20 +171,27 @@ def _row(row: RowResult) -> tuple[Part, ...]:
     word: Part = row.word if row.word in ("CONFORMS", "NOT ASKED") else Strong(row.word)
     if row.control is None:
         return Verbatim(row.name), row.promises, word, Foreign(row.fact), "-", "0"
-    shown = "seen" if row.control.shown else "not shown"
-    control = f"{shown}: {row.control.on}: {row.control.does}"
     found = Claim(Foreign(row.fact, 2 * FACT), (Evidence(row.evidence),))
+    control = Foreign(_control(row.control), 2 * FACT)
     return Verbatim(row.name), row.promises, word, found, control, str(row.requests)
+
+
+def _control(control: ControlResult) -> str:
+    """Say whether the row was shown to detect its defect, and on which server."""
+    if control.shown:
+        return f"shown on {control.on}: a proxy that {control.does} is caught"
+    where = "" if control.on == "no server" else f" on {control.on}"
+    return f"not shown{where}: {control.fact}"
 
 
 def _violations(record: ConformanceRecord) -> Iterator[Block]:
     rows = record.of("VIOLATES")
     if not rows:
         return
-    yield Heading(2, "The violations as commands")
+    yield Heading(2, "Commands that reproduce the violations")
     server = record.facts.server
-    key = " Set KEY to its key." if server.authorized else ""
-    yield Paragraph(f"Paste what follows into a shell, with the address of your server.{key}")
+    key = " Set KEY to its API key." if server.authorized else ""
+    yield Paragraph(f"Paste these lines into a shell. Set URL to your server's address.{key}")
     lines = [f"# {' '.join(server.command)}"] if server.command else []
     lines.append(f"URL={server.base}")
     for row in rows[:CURL_ROWS]:
@@ -211,14 +219,14 @@ def _server(record: ConformanceRecord) -> Iterator[tuple[Part, ...]]:
     if server.versions:
         yield "versions", ", ".join(f"{name} {number}" for name, number in server.versions.items())
     for said in record.tells:
-        yield "the server says", Foreign(said, FACT)
+        yield "identifies itself as", Foreign(said, FACT)
     if server.engine is not None:
         starts = Claim(f"started {plural(server.starts, 'time')}", (Evidence(LOG),))
         yield "process", starts
         for gone in server.exits[:EXITS_SHOWN]:
-            yield "started again", Foreign(f"during {gone.during}: {gone.how}", 2 * FACT)
-        if len(server.exits) > EXITS_SHOWN:
-            yield "", f"and {plural(len(server.exits) - EXITS_SHOWN, 'time')} more"
+            yield "restarted", Foreign(f"during {gone.during}: {gone.how}", 2 * FACT)
+        if (more := len(server.exits) - EXITS_SHOWN) > 0:
+            yield "", f"and {plural(more, 'more time')}"
     yield "repeats its texts", Foreign(f"no: {record.unsteady}", FACT) if record.unsteady else "yes"
     yield "seed of the prompts", str(facts.seed)
     yield "time", f"{facts.seconds:.0f} s"
@@ -231,15 +239,15 @@ def _server(record: ConformanceRecord) -> Iterator[tuple[Part, ...]]:
 
 def _unshown(record: ConformanceRecord) -> Iterator[Part]:
     yield (
-        f"Rare failures: each row was asked {REPETITIONS} times, with requests of this seed."
+        f"Rare failures: each row was tested {REPETITIONS} times, with requests from this seed."
         " A failure in 1 of 100 requests would most likely not show up."
     )
     if names := [row.name for row in record.of("NOT ASKED")]:
-        yield f"Promises that were not asked: {', '.join(names)}."
+        yield f"Promises that were not tested: {', '.join(names)}."
     if record.facts.server.engine is not None:
-        yield "Other models: this one is small and has random weights."
+        yield "Other models. This one is small and has random weights."
     if record.facts.tokens is not None:
-        yield "The tokenizer's counts, which a verifier has to trust."
+        yield "The tokenizer's counts. A verifier has to trust them."
     if record.facts.against is not None:
-        yield "The older server's answers: the evidence for them is in its own report."
-    yield "Whether texts are good: rows compare answers with each other."
+        yield "The older server's results. The evidence for them is in its own report."
+    yield "The quality of the texts. Rows only compare answers with each other."

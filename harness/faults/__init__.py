@@ -78,7 +78,7 @@ def refusal(faults: Sequence[Fault]) -> str:
 
 
 def description(fault: Fault, *, whose: str = "") -> str:
-    """Describe a fault in words: `rank 1: stopped for 0.2 s at tokenizer.load.begin`.
+    """Describe a fault in words: `rank 1, stopped for 0.2 s at tokenizer.load.begin`.
 
     Args:
         fault: one of a scenario.
@@ -93,4 +93,4 @@ def description(fault: Fault, *, whose: str = "") -> str:
     if fault.arm is not None:
         where = f"{where} of {whose or f'the {fault.arm}'} only"
     with KINDS.guarded(fault.kind):
-        return f"{where}: {fault.description()}"
+        return f"{where}, {fault.description()}"

@@ -99,10 +99,8 @@ class CallFault(FaultAtEvent):
 
     def description(self) -> str:
         where = f" at {self.line}" if self.line else ""
-        return (
-            f"its call {self.nth} of {self.operation or 'any operation'}{where} after {self.at}"
-            f" {self.verb}"
-        )
+        what = f"{self.operation} call" if self.operation else "call"
+        return f"{what} {self.nth}{where} after {self.at} {self.verb}"
 
     def inside(self) -> dict[str, JSON]:
         """Return the order that goes with the answer to the gate."""
@@ -125,10 +123,8 @@ class CallFault(FaultAtEvent):
         reports = [seen for seen in reports if seen.line > landed.struck.line]
         if not reports:
             where = f" at {self.line}" if self.line else ""
-            what = (
-                f"it made no call {self.nth} of {self.operation or 'any operation'}{where} after"
-                f" {self.at}"
-            )
+            call = f"{self.operation} call" if self.operation else "call"
+            what = f"it made no {call} {self.nth}{where} after {self.at}"
             return proof.missed(history, rank=rank, what=f"{what} that was struck")
         seen = reports[0]
         values = reports[0].event.values

@@ -120,7 +120,7 @@ class CallStrike:
     def _stale(self, call: StruckCall) -> Any:
         def earlier(now: list[Any]) -> list[Any]:
             if not self._earlier:
-                raise Unfit("there is no such earlier call, so no payload can be sent again")
+                raise Unfit("there is no earlier call whose payload could be sent again")
             if [(one.shape, one.dtype) for one in now] != [
                 (one.shape, one.dtype) for one in self._earlier
             ]:

@@ -46,14 +46,14 @@ class RepeatCallFault(CallFault):
 class ReorderCallsFault(CallFault):
     """A call of the rank and the next one change places."""
 
-    does: ClassVar = "makes one of the rank's calls after the following one"
+    does: ClassVar = "makes one of the rank's calls after the following call"
     over_machines: ClassVar = True
     example: ClassVar = (
         "{id: reorder-calls-3, kind: reorder-calls, ranks: [1], operation: all_reduce, nth: 3}"
     )
     effect: ClassVar = "breaking"
     what: ClassVar = "reorder"
-    verb: ClassVar = "came after the next"
+    verb: ClassVar = "came after the next call"
     unordered: ClassVar = True
 
     kind: Literal["reorder-calls"]

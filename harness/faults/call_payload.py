@@ -17,7 +17,7 @@ class StalePayloadFault(CallFault):
     """A call of the rank sends what the one before it sent."""
 
     does: ClassVar = (
-        "makes one of the rank's calls send the payload of the previous one, which the ledger"
+        "makes one of the rank's calls send the payload of the previous call, which the ledger"
         " does not see"
     )
     over_machines: ClassVar = True
@@ -26,7 +26,7 @@ class StalePayloadFault(CallFault):
     )
     effect: ClassVar = "silent"
     what: ClassVar = "stale"
-    verb: ClassVar = "sent the payload of the previous one"
+    verb: ClassVar = "sent the payload of the previous call"
     only: ClassVar = GIVING
     alters: ClassVar = True
 

@@ -91,7 +91,7 @@ class AddressSpaceFault(LimitFault):
 
     @property
     def condition(self) -> str:
-        return f"at most {self.more} more bytes of addresses"
+        return f"at most {self.more} more bytes of address space"
 
 
 class FileSizeFault(LimitFault):

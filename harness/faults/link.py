@@ -78,7 +78,7 @@ class LinkFault(FaultAtEvent):
             count = draft.at(*where, "hosts")
             if not isinstance(count, int) or count < 2:
                 place = ".".join(map(str, where))
-                message = f"needs test hosts, which the wire is between; add {place}: {{hosts: 2}}"
+                message = f"needs test hosts with a wire between them; add {place}: {{hosts: 2}}"
                 yield draft.problem(("faults", index, "kind"), message)
                 continue
             for position, host in enumerate(fault.to or ()):

@@ -111,7 +111,7 @@ class DuplicateFault(LinkFault):
     )
 
     def done(self) -> str:
-        return f"{self.share * 100:g} % of the packets twice"
+        return f"{self.share * 100:g} % of the packets duplicated"
 
     def options(self) -> dict[str, JSON]:
         return {"share": self.share}

@@ -100,7 +100,7 @@ def _started(history: History, rank: int) -> list[Seen]:
 class StartOrderFault(Fault):
     """The ranks start in the opposite order, each some time after the one before."""
 
-    does: ClassVar = "starts the ranks in the given `order`, each `gap` after the previous one"
+    does: ClassVar = "starts the ranks in the given `order`, each `gap` after the previous rank"
     needs: ClassVar = "a world of two ranks or more; `ranks: every`"
     properties: ClassVar = FaultProperties(
         needs_a_gate=False, inside=False, ends_rank=False, needs_a_hub=False

@@ -102,6 +102,14 @@ def listed(words: Iterable[str]) -> str:
     return f"{', '.join(names[:-1])} or {names[-1]}"
 
 
+def joined(words: Iterable[str]) -> str:
+    """Join words for a sentence: ``a, b and c``."""
+    names = list(words)
+    if len(names) < 2:
+        return "".join(names)
+    return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
 def plural(count: int, noun: str) -> str:
     """Return `1 rank`, `2 ranks`."""
     return f"{count} {noun}" + ("" if count == 1 else "s")

@@ -315,20 +315,20 @@ def _failures(basis: GateBasis, mine: Sequence[Report], deciding: Report) -> Rul
         else ""
     )
     if not failed:
-        return "MET", f"none of {plural(len(clean), 'report')} of this commit says FAIL{changed}"
+        return "MET", f"none of {plural(len(clean), 'report')} of this commit is a FAIL{changed}"
     later = [report for report in failed if report.age > deciding.age]
     if basis.policy.failures == "newest" and not later:
         return (
             "MET",
             (
-                f"{len(failed)} of {plural(len(mine), 'report')} say FAIL; by the policy the newest"
+                f"{len(failed)} of {plural(len(mine), 'report')} are a FAIL; by the policy the newest"
                 " counts"
             ),
         )
     return (
         "REFUSED",
         (
-            "a trusted report of this commit says FAIL:"
+            "a trusted report of this commit is a FAIL:"
             f" {some([report.place for report in later or failed])}"
         ),
     )

@@ -2,7 +2,7 @@
 else is asked; and a policy to begin with, made of the scenarios and the key that are here.
 
 A closed file, read and linted like a scenario. Some rules cannot be switched off and so have no key
-here: a cell that must pass is PASS beside a control that failed as stated; INCONCLUSIVE, SKIPPED,
+here: a cell that must pass is PASS beside a control that failed as required; INCONCLUSIVE, SKIPPED,
 unsigned, not judged again and not rendered again are never enough.
 """
 

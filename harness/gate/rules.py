@@ -30,7 +30,7 @@ Rule = Callable[[GateBasis, Required, Report], Ruling]
 def _commit(basis: GateBasis, required: Required, report: Report) -> Ruling:
     candidate = report.record.arms["candidate"].revision
     if candidate is None:
-        return "MET", f"it says that it ran in a checkout of {basis.commit[:12]}"
+        return "MET", f"according to the report, it ran in a checkout of {basis.commit[:12]}"
     where = (
         f"revision {candidate.rev} = {candidate.commit[:12]} of"
         f" {candidate.repo or 'the same repository'}"
@@ -39,8 +39,8 @@ def _commit(basis: GateBasis, required: Required, report: Report) -> Ruling:
         return (
             "MET",
             (
-                f"it says that it ran in a checkout of {basis.commit[:12]}; the candidate is"
-                f" {where}, by the policy"
+                f"according to the report, it ran in a checkout of {basis.commit[:12]}; as the"
+                f" policy allows, the candidate is {where}"
             ),
         )
     if candidate.repo is not None or candidate.commit != basis.commit:
@@ -48,7 +48,7 @@ def _commit(basis: GateBasis, required: Required, report: Report) -> Ruling:
     return (
         "MET",
         (
-            f"it says that it ran in a checkout of {basis.commit[:12]}, and that this is the"
+            f"according to the report, it ran in a checkout of {basis.commit[:12]}, which is the"
             " candidate's revision"
         ),
     )
@@ -57,7 +57,7 @@ def _commit(basis: GateBasis, required: Required, report: Report) -> Ruling:
 def _tree(basis: GateBasis, _required: Required, report: Report) -> Ruling:
     source = report.record.run.source
     if basis.policy.tree == "any":
-        return "MET", "not asked"
+        return "MET", "not required"
     if source.dirty is None:
         return (
             "REFUSED",
@@ -69,7 +69,7 @@ def _tree(basis: GateBasis, _required: Required, report: Report) -> Ruling:
     if source.dirty:
         return (
             "REFUSED",
-            "the tree has changed since the commit, so the code that ran is not what is released",
+            "the tree has changed since the commit, so the code that ran is not the released code",
         )
     if report.foreign:
         return (
@@ -82,7 +82,7 @@ def _tree(basis: GateBasis, _required: Required, report: Report) -> Ruling:
     return (
         "MET",
         (
-            "it says that the tree was clean, and every file that an arm took from the tree is the"
+            "according to the report, the tree was clean; every file that an arm took from it is the"
             " commit's"
         ),
     )
@@ -128,7 +128,7 @@ def _code_that_ran(basis: GateBasis, required: Required, report: Report) -> Ruli
     if is_unknown:
         return "MET", f"by the policy, although the code that {unknown} loaded is unknown"
     if basis.policy.tree == "any":
-        return "MET", "not asked"
+        return "MET", "not required"
     whose = (
         "the commit's code"
         if candidate is None or candidate.repo is None
@@ -196,7 +196,10 @@ def _control(basis: GateBasis, required: Required, report: Report) -> Ruling:
     ran = [cell for cell in _required_cells(basis, required, report) if cell.verdict != "SKIPPED"]
     bare = [cell.id for cell in ran if cell.control is None or not cell.control.as_stated]
     if "control" not in report.record.arms or bare:
-        return "REFUSED", f"no control failed as stated: {some(bare or ['the scenario has none'])}"
+        return (
+            "REFUSED",
+            f"no control failed as required: {some(bare or ['the scenario has none'])}",
+        )
     if ran and not any(cell.control is not None and cell.control.failed for cell in ran):
         return (
             "REFUSED",
@@ -206,7 +209,7 @@ def _control(basis: GateBasis, required: Required, report: Report) -> Ruling:
             ),
         )
     holds = sum(cell.control is not None and not cell.control.failed for cell in ran)
-    return "MET", "a control failed as stated in every required cell that ran" + (
+    return "MET", "a control failed as required in every required cell that ran" + (
         f", or passed ({holds})" if holds else ""
     )
 
@@ -237,7 +240,7 @@ def _age(basis: GateBasis, _required: Required, report: Report) -> Ruling:
     if claimed > basis.now + AHEAD:
         return (
             "REFUSED",
-            f"it says it was made {_span((claimed - basis.now).total_seconds())} from now",
+            f"according to the report, it was made {_span((claimed - basis.now).total_seconds())} from now",
         )
     age = max(basis.now - claimed, timedelta())
     most = basis.policy.max_age
@@ -250,7 +253,7 @@ def _age(basis: GateBasis, _required: Required, report: Report) -> Ruling:
             ),
         )
     limit = "" if most is None else f", at most {_span(most)} is allowed"
-    return "MET", f"it says it was made {_span(age.total_seconds())} ago{limit}"
+    return "MET", f"according to the report, it was made {_span(age.total_seconds())} ago{limit}"
 
 
 def _challenge(basis: GateBasis, _required: Required, report: Report) -> Ruling:
@@ -261,7 +264,7 @@ def _challenge(basis: GateBasis, _required: Required, report: Report) -> Ruling:
             "the policy requires one; give --challenge TEXT to the gate and to the run",
         )
     if basis.challenge is None:
-        return "MET", "not asked"
+        return "MET", "not required"
     if bears != basis.challenge:
         what = "no challenge" if bears is None else f"the challenge {bears!r}"
         return (
@@ -322,13 +325,13 @@ def _jobs(basis: GateBasis, _required: Required, report: Report) -> Ruling:
     jobs = report.record.run.jobs
     if most is not None and jobs > most:
         return "REFUSED", f"{jobs} worlds ran at the same time, but at most {most} are allowed"
-    return "MET", "not asked" if most is None else f"{plural(jobs, 'world')} at a time"
+    return "MET", "not required" if most is None else f"{plural(jobs, 'world')} at a time"
 
 
 def _nix(basis: GateBasis, _required: Required, report: Report) -> Ruling:
     here = report.record.run.environment.nix
     if not basis.policy.environment.nix:
-        return "MET", "not asked"
+        return "MET", "not required"
     if here is None:
         return "REFUSED", "the run did not take place in the Nix environment"
     if here.stale:
@@ -348,7 +351,7 @@ def _start_files(basis: GateBasis, _required: Required, report: Report) -> Rulin
     wanted = basis.policy.environment.start_files
     run = report.record.run
     if wanted is None:
-        return "MET", "not asked"
+        return "MET", "not required"
     there = [
         *run.environment.start_files,
         *(file for environment in run.environments.values() for file in environment.start_files),
@@ -375,7 +378,7 @@ def _lock(basis: GateBasis, _required: Required, report: Report) -> Ruling:
     wanted = basis.policy.environment.locks
     here = report.record.run.environment
     if not wanted:
-        return "MET", "not asked"
+        return "MET", "not required"
     if here.lock_sha256 is None:
         return "REFUSED", "the environment of the run was not made from a lock file"
     if here.lock_sha256 not in basis.locks:

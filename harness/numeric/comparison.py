@@ -306,7 +306,7 @@ class Comparison(Told):
             if self.elements > 1
             else f"allowed: {tolerance}"
         )
-        return f"{off}{place} ({many}): {_text(found)}, expected {_text(expected)}"
+        return f"found {_text(found)}, expected {_text(expected)} ({off}{place}; {many})"
 
 
 def coarser(*dtypes: str) -> str:

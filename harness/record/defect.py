@@ -1,6 +1,6 @@
 """Finding about a released library: what its author states, and how its script ended in this run.
 
-A finding is SHOWN where the control failed as stated and the candidate did not, and the script
+A finding is SHOWN where the control failed as required and the candidate did not, and the script
 says so in the control's environment: it exits with 1 and prints a line that begins with `DEFECT: `.
 The code alone is not enough, because Python exits with 1 after any exception. It is NOT SHOWN where the control never failed
 (docs/adr/0165).

@@ -302,7 +302,7 @@ class Libraries(TrialReader):
         if not is_text(file):
             return "not Python source"
         if None in [self._run.texts_left.get(digest, 0) for digest in digests]:
-            return "its text was gone after the trials"
+            return "its text no longer existed after the trials"
         return "its text is too large to keep in the evidence"
 
     def _is_alike(self, by_arm: Mapping[str, Collection[str]]) -> bool:

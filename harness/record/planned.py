@@ -222,11 +222,11 @@ def _must_fail(scenario: Scenario) -> str:
     stated = control.must_fail
     if isinstance(stated, SeesDefects):
         parts = [
-            f"{check.id} (it allows {check.allows}) fails on {defect.ranks.words}, where an"
+            f"check {check.id} (it allows {check.allows}) fails on {defect.ranks.words}, where an"
             f" element of {defect.what} is {defect.size}"
             for check, defect in stated.pairs
         ]
-        return f"{'; '.join(parts)}; in every trial"
+        return f"in every trial, {'; '.join(parts)}"
     if stated.hang is not None:
         where = "at"
         if stated.hang.function:
@@ -235,22 +235,20 @@ def _must_fail(scenario: Scenario) -> str:
             where = "after event"
         place = stated.hang.source or stated.hang.function or stated.hang.after
         parts = [
-            f"it hangs {where} {place!r}",
-            f"on {stated.ranks.words}",
+            f"it hangs {where} {place!r} on {stated.ranks.words}",
             *_by_axis(stated),
-            f"proved within {stated.within:g} s",
+            f"which is proved within {stated.within:g} s",
         ]
     else:
         parts = [
-            f"{stated.check} fails on {stated.ranks.words}",
+            " ".join([f"check {stated.check} fails on {stated.ranks.words}", *_end(stated)]),
             *_by_axis(stated),
-            *_end(stated),
             *_want(stated),
         ]
     parts += [f"while {also.ranks.words} may end {' '.join(_end(also))}" for also in stated.also]
     return (
-        f"{', '.join(parts)}, in"
-        f" {'every trial' if stated.share.every else f'{stated.share} of the trials'}"
+        f"{'in every trial' if stated.share.every else f'in {stated.share} of the trials'},"
+        f" {', '.join(parts)}"
     )
 
 
@@ -279,7 +277,7 @@ def _end(stated: End) -> list[str]:
         ("with {}", stated.error),
         ("at {!r}", stated.source),
         ("in {}", stated.file),
-        ("saying {!r}", stated.message),
+        ("with a message that contains {!r}", stated.message),
         ("by {}", stated.signal),
         ("with exit code {}", stated.code),
     )

@@ -34,7 +34,7 @@ def describe(folder: Path, *, results: Path | None = None) -> RepositoryFacts:
             untracked=None,
             origin=None,
             scenario=None,
-            why_unknown=refusal(done.stderr) or "git names no commit for this folder",
+            why_unknown=refusal(done.stderr) or "git reports no commit for this folder",
         )
     lines = _changes(folder, results)
     origin = _git(folder, "config", "--get", "remote.origin.url")

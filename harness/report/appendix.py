@@ -77,7 +77,7 @@ def render_appendix(record: Record) -> bytes:
     text = Paragraph(
         "This file belongs to ",
         Verbatim("report.md"),
-        ", which has the answer and the sha256 of this file.",
+        ", which states the verdict and the sha256 of this file.",
     )
     return render_markdown([title, text, *appendix_blocks(record)]).encode()
 
@@ -142,13 +142,14 @@ def _references(record: Record) -> list[Block]:
     if not references:
         return []
     is_a = bool(record.scenario.called)
-    blocks: list[Block] = [Heading(2, "Runs of a" if is_a else "Runs of the reference")]
+    blocks: list[Block] = [Heading(2, "Runs of arm a" if is_a else "Runs of the reference")]
     for paths, reference in references.items():
         cells = [cell.id for cell in record.judgement.cells if cell.reference == reference]
         blocks.append(Heading(3, Foreign(f"Compared with {'; '.join(cells)}")))
         runs: list[Part] = ["The runs took "]
         for place, (path, ms) in enumerate(zip(paths, reference.ms, strict=True)):
-            runs += [", " if place else "", Claim(f"{ms / 1000:.2f} s", (Evidence(path),))]
+            before = " and " if place == len(paths) - 1 else ", "
+            runs += [before if place else "", Claim(f"{ms / 1000:.2f} s", (Evidence(path),))]
         rows: list[tuple[Part, ...]] = [
             (Verbatim(name), Foreign(value)) for name, value in reference.reported.items()
         ]
@@ -175,7 +176,7 @@ def _notices(record: Record) -> list[Block]:
         )
         for notice in notices
     )
-    return [Heading(2, "What else stands out"), BulletList(items)] if items else []
+    return [Heading(2, "More notices"), BulletList(items)] if items else []
 
 
 def _evidence(record: Record) -> list[Block]:
@@ -185,9 +186,12 @@ def _evidence(record: Record) -> list[Block]:
     names = ", ".join(f"{word} as {name}" for name, word in record.scenario.called.items())
     named = f" ({names})" if names else ""
     rows: list[tuple[Part, ...]] = [
-        (Claim("the scenario", (Evidence(SCENARIO_PATH),)), "the question, byte for byte"),
-        (Claim("the facts of the run", (Evidence(facts.PATH),)), "when, where, with what"),
-        (Verbatim("results.json"), "every number of the report"),
+        (Claim("the scenario", (Evidence(SCENARIO_PATH),)), "the scenario file, byte for byte"),
+        (
+            Claim("the facts of the run", (Evidence(facts.PATH),)),
+            "time, machine, software and options of the run",
+        ),
+        (Verbatim("results.json"), "every number in the report"),
         (Verbatim(f"{SOURCE_FOLDER}/"), f"the code of each arm, as it ran{named}"),
         (
             Verbatim("evidence/<cell>/<arm>-<trial>/"),
@@ -214,21 +218,22 @@ def _numbers(record: Record) -> list[Block]:
     arms = [record.scenario.arm(name) for name in ("candidate", "control")]
     notes = [
         (
-            "The bound of a failure rate is the one-sided Clopper-Pearson upper bound at the"
-            f" scenario's confidence; p is Fisher's exact test, one-sided, {arms[1]} against"
-            f" {arms[0]}. A void trial is one that the harness itself spoiled, or whose fault has"
-            " no proof. It is not counted, and is replaced as often as max_voids allows."
+            "The bound on a failure rate is the one-sided Clopper-Pearson upper bound at the"
+            " scenario's confidence. The p-value comes from Fisher's exact test, one-sided,"
+            f" {arms[1]} against {arms[0]}. A trial is void if the harness itself spoiled it, or if"
+            " its fault is not proved. Void trials are not counted; up to max_voids of them are"
+            " replaced."
         )
     ]
     if record.scenario.faults:
         notes.append(
-            "A fault counts only where events show that it took effect. A fault inside a rank is"
-            " shown by the rank's own report, a fault from outside by the process that injected it."
+            "A fault counts only if events show that it took effect. Faults inside a rank are"
+            " reported by the rank itself, and all other faults by the process that injects them."
         )
     if record.scenario.faults and not record.scenario.called:
         notes.append(
-            "A trial of the candidate without that proof is void if its checks hold, and failed if"
-            " they do not. A trial of the control without it counts only if it had failed before"
-            " the fault struck or was over."
+            "Without this proof, a trial of the candidate is void if its checks pass, and failed if"
+            " they do not. A trial of the control without this proof counts only if it failed before"
+            " the fault struck or ended."
         )
     return [Heading(2, "How the numbers are made"), *map(Note, notes)]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from harness.forms.text import numbered, plural
+from harness.forms.text import joined, numbered, plural
 from harness.record import facts
 from harness.record.arms import compared
 from harness.record.changed import COMMENTS_ALONE
@@ -65,7 +65,7 @@ def changed_section(record: Record) -> list[Block]:
     section += [
         Paragraph(
             Claim(
-                f"Difference from {record.scenario.the(older)} to {record.scenario.the(newer)}:",
+                f"Diff from {record.scenario.the(older)} to {record.scenario.the(newer)}:",
                 folders or (RUN,),
             )
         ),
@@ -107,7 +107,7 @@ def _sides(record: Record) -> list[Block]:
         (
             "the environment of the harness"
             if environment is None
-            else f"an environment of its own, Python {environment.python}"
+            else f"its own environment, Python {environment.python}"
         )
         for environment in environments_made
     ]
@@ -115,7 +115,7 @@ def _sides(record: Record) -> list[Block]:
         (
             _commit(revision)
             if (revision := record.arms[name].revision) is not None
-            else "the files as they stood"
+            else "the files as they were"
         )
         for name in sides
     ]
@@ -143,7 +143,7 @@ def _revisions(record: Record) -> list[Block]:
         called = record.scenario.arm(name)
         if (revision := arm.revision) is None:
             rows.append(
-                (called, Claim("the files as they stood, see the commit above", (RUN,)), "", "", "")
+                (called, Claim("the files as they were, see the commit above", (RUN,)), "", "", "")
             )
             continue
         patch: Part = "none"
@@ -185,7 +185,7 @@ def _library_summary(library: LibraryChange, asked: ScenarioSummary) -> Iterator
     yield Heading(3, Foreign(f"{library.distribution}: {', '.join(releases)}"))
     yield Paragraph(Claim(Foreign(_counts(library, asked)), (RECORD,)))
     if library.untold:
-        left = f"A rank's list of loaded files leaves out up to {plural(library.untold, 'file')}."
+        left = f"A rank's list of loaded files omits up to {plural(library.untold, 'file')}."
         yield Paragraph(Claim(left, (RECORD,)))
     differ = [module for module in library.modules if module.why != COMMENTS_ALONE]
     if len(differ) > IN_SHORT:
@@ -220,7 +220,7 @@ def _counts(library: LibraryChange, asked: ScenarioSummary) -> str:
             comments, COMMENTS_ALONE, "differ only in the comments before their first statements"
         ),
     ]
-    return f"Ranks loaded {plural(count, 'file')} of {name}: {', '.join(filter(None, parts))}."
+    return f"Ranks loaded {plural(count, 'file')} of {name}: {joined(filter(None, parts))}."
 
 
 def _counted(count: int, one: str, many: str) -> str:
@@ -274,7 +274,7 @@ def _library_details(library: LibraryChange, asked: ScenarioSummary) -> Iterator
         rows = tuple(
             (
                 Verbatim(module.file),
-                Foreign(module.why or f"{module.more} lines, beyond the {RUN_LINES} of a report"),
+                Foreign(module.why or f"{module.more} lines; a report shows at most {RUN_LINES}"),
                 Foreign(_loaded_by(module, asked)),
                 *(_digests(module, arm) for arm in library.versions),
             )
@@ -347,10 +347,10 @@ def impact_in_full(record: Record) -> list[Block]:
         section += [Heading(3, Foreign(cell.id)), table]
     section.append(
         Note(
-            "Medians over the trials that counted, with a 95 % interval from the order of the"
-            " values; of fewer than six values their range. Trials ran one world at a time. Memory"
-            " is what was private to the rank and was not there when the subject began. A rank that"
-            " did not reach the end of a measurement was not measured."
+            "Medians over the counted trials, with a 95 % interval from the order of the values."
+            " With fewer than six values, the interval is their range. Trials ran one world at a"
+            " time. Memory is the growth of the rank's private memory since the subject began. A"
+            " rank that did not reach the end of a measurement was not measured."
         )
     )
     return section

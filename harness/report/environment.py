@@ -131,7 +131,7 @@ def environment_in_full(record: Record) -> list[Block]:
         ),
     ]
     if here.start_files:
-        rows.append(("files that Python may read at its start", Foreign(_start_files(here))))
+        rows.append(("files that Python may read at startup", Foreign(_start_files(here))))
     rows += [
         (
             "run",
@@ -140,7 +140,7 @@ def environment_in_full(record: Record) -> list[Block]:
                 f" {run.start}; {processes}"
             ),
         ),
-        ("home, caches, temporary folder", _room(run)),
+        ("home, caches and temporary folder", _room(run)),
     ]
     blocks: list[Block] = [
         Heading(2, "Environment in full"),
@@ -172,7 +172,7 @@ def _machine(machine: MachineFacts) -> str:
         f" {machine.memory / 2**30:.1f} GiB"
     )
     clock = (
-        f"its wall clock {machine.offset:+.3f} s against the one here, within"
+        f"wall clock {machine.offset:+.3f} s relative to this machine's, accurate to"
         f" {1e3 * machine.offset_within:.2f} ms"
     )
     return f"{machine.system}, Python {machine.python}, {size}; {clock}"
@@ -215,10 +215,7 @@ def _farm(run: RunFacts) -> list[Block]:
     )
     count = plural(len(rows), "node")
     hosts = plural(len({node.host for node in run.farm.nodes}), "machine")
-    what = (
-        f"Every trial was made in a world on one of {count} of a Ray cluster ({run.farm.version}),"
-        f" on {hosts}:"
-    )
+    what = f"Every trial ran on one of {count} of a Ray cluster ({run.farm.version}), on {hosts}:"
     return [Paragraph(Claim(Foreign(what), (RUN,))), Table(head, rows)]
 
 
@@ -235,11 +232,11 @@ def _room(run: RunFacts) -> Text:
         () if given is None else (", beginning with a copy of ", Verbatim(given))
     )
     kept: tuple[Part, ...] = (
-        ("; as the user has them: ", Verbatim(" ".join(room.kept))) if room.kept else ()
+        ("; the user's own: ", Verbatim(" ".join(room.kept))) if room.kept else ()
     )
-    shared = "; shared on purpose: what compilers keep in "
+    shared = "; shared on purpose: the compiler caches in "
     return Text(
-        "a room per lane, emptied before each world",
+        "separate for each lane, and emptied before each world",
         *copy,
         shared,
         Verbatim(" ".join(room.compiled)),
@@ -256,8 +253,8 @@ def _own(record: Record) -> list[Block]:
     arms = [arm for arm in (other, "candidate") if arm in record.arms]
     called = [record.scenario.arm(arm) for arm in arms]
     sides = [installed(record.run, arm) for arm in arms]
-    words = {True: "an environment of its own", False: "the environment of the harness"}
-    rows: list[tuple[Part, ...]] = [("made as", *(words[arm in environments] for arm in arms), "")]
+    words = {True: "its own environment", False: "the environment of the harness"}
+    rows: list[tuple[Part, ...]] = [("ran in", *(words[arm in environments] for arm in arms), "")]
     rows.append(_row("Python", [python for python, _ in sides]))
     names = sorted(
         set[str]().union(*(environment.versions for environment in environments.values()))
@@ -270,20 +267,22 @@ def _own(record: Record) -> list[Block]:
     rows += [_row(name, [packages.get(name) for _, packages in sides]) for name in differ]
     read = [_start_files(environments.get(arm, record.run.environment)) for arm in arms]
     if any(environment.start_files for environment in environments.values()):
-        rows.append(_row("Python may read at its start", [files or "nothing" for files in read]))
+        rows.append(
+            _row("files that Python may read at startup", [files or "nothing" for files in read])
+        )
     return [
-        Paragraph("What the ranks of each arm ran in:"),
-        Table(("package", *called, "the arms"), tuple(rows)),
+        Paragraph("The environment of each arm's ranks:"),
+        Table(("package", *called, "comparison"), tuple(rows)),
         (
             Paragraph(
-                f"{plural(len(names) - len(differ), 'other package')} of the same version in both."
+                f"{plural(len(names) - len(differ), 'other package')} with the same version in both"
+                " arms."
             )
             if len(sides) > 1
             else Paragraph("The run has one arm.")
         ),
         Note(
-            "Versions that the scenario does not name are those that pip chose when the environment"
-            " was made."
+            "When the environment was made, pip chose the versions that the scenario does not name."
         ),
         *_made_from(record),
     ]
@@ -311,7 +310,7 @@ def _made_from(record: Record) -> list[Block]:
             items.append(
                 Claim(
                     Text(
-                        f"{arm}: every package by a file of requirements, sha256 ",
+                        f"{arm}: every package from a requirements file, sha256 ",
                         Verbatim(environment.requirements),
                     ),
                     (kept,),
@@ -320,7 +319,7 @@ def _made_from(record: Record) -> list[Block]:
         for name, built in sorted(environment.checkouts.items()):
             kept = Evidence(f"{folder}/{built.wheel}")
             place = f"{built.repo}, {built.folder}" if built.folder else built.repo
-            left = "; changes that were not committed had no part" if built.changed else ""
+            left = "; uncommitted changes were not included" if built.changed else ""
             words = (
                 f"{arm}: {name} was built from {place} at {built.rev}: commit {built.commit}, tree"
                 f" {built.tree}{left}"
@@ -387,9 +386,9 @@ def nix_warnings(here: EnvironmentFacts) -> list[Block]:
     doubts: list[Part] = []
     if nix.as_locked is not True:
         doubts.append(
-            "The nixpkgs that was used is not the one in flake.lock."
+            "The run did not use the nixpkgs in flake.lock."
             if nix.as_locked is False
-            else "It is unknown whether the nixpkgs that was used is the one in flake.lock."
+            else "It is unknown whether the run used the nixpkgs in flake.lock."
         )
     if nix.stale:
         doubts.append(Foreign(f"Changed since the Nix shell was entered: {', '.join(nix.stale)}."))
@@ -408,11 +407,13 @@ def nix_warnings(here: EnvironmentFacts) -> list[Block]:
             )
         )
     if nix.source is None and nix.changed is None:
-        doubts.append("Git does not say whether the flake is as committed.")
+        doubts.append(
+            "It is unknown whether the flake is as committed, because git did not report it."
+        )
     if not doubts:
         return []
     return [
-        Paragraph("The commit and flake.lock alone do not give this environment:"),
+        Paragraph("The commit and flake.lock alone do not reproduce this environment:"),
         BulletList(tuple(doubts)),
     ]
 

@@ -35,16 +35,16 @@ WIDTH = 960.0
 SQUARES = {
     "pass": ("", "candidate passed"),
     "fail": ("×", "candidate failed"),
-    "stated": ("×", "control failed as stated"),
-    "unstated": ("?", "control did not fail as stated"),
+    "stated": ("×", "control failed as required"),
+    "unstated": ("?", "control did not fail as required"),
     "void": ("", "void, not counted"),
-    "held": ("=", "control held as stated"),
+    "held": ("=", "control held as required"),
 }
 WORDS_OF_A_COMPARISON = {
     "pass": "b passed",
     "fail": "b failed",
-    "stated": "defect seen as stated",
-    "unstated": "defect not seen as stated",
+    "stated": "defect seen as required",
+    "unstated": "defect not seen as required",
 }
 FILLS = {
     "pass": (svg.GOOD, svg.GOOD),
@@ -174,10 +174,10 @@ def square(arm: str, trial: Trial) -> tuple[str, str]:
     if trial.outcome == "void":
         return "void", f"void, {trial.void}"
     if arm == "control" and trial.as_stated and trial.outcome == "pass":
-        return "held", "held as stated"
+        return "held", "held as required"
     if arm == "control":
         return (
-            ("stated", "failed as stated")
+            ("stated", "failed as required")
             if trial.as_stated
             else ("unstated", str(trial.otherwise or trial.outcome))
         )
@@ -429,7 +429,7 @@ def _drawn_hosts(wires: Wires) -> Sequence[int]:
 def _carried(link: ShownLink | None) -> str:
     if link is None:
         return "nothing"
-    lost = f", {link.lost} not taken" if link.lost else ""
+    lost = f", {link.lost} not accepted" if link.lost else ""
     return f"{plural(link.packets, 'packet')}, {quantity(link.bytes, 'bytes')}{lost}"
 
 
@@ -439,4 +439,4 @@ def _wire_label(x: float, y: float, text: str, fill: str) -> str:
 
 def struck_packets(strike: ShownStrike) -> str:
     """To how many of the packets that it matched a fault was done, in words."""
-    return f"done to {strike.struck} of {plural(strike.matched, 'packet')}"
+    return f"applied to {strike.struck} of {plural(strike.matched, 'packet')}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from harness.forms.text import plural
+from harness.forms.text import joined, plural
 from harness.record.defect import FindingRecord, ScriptRun
 from harness.record.model import Record
 from harness.report.blocks import Claim, Evidence, Foreign, Part, Text, Verbatim
@@ -19,7 +19,7 @@ def finding_terms(record: Record) -> Iterator[tuple[str, Part]]:
         return
     stated = finding.stated
     yield "What happens", Foreign(stated.happens)
-    yield "What should", Foreign(stated.should)
+    yield "Expected", Foreign(stated.should)
     if stated.cause:
         yield "Cause", Foreign(stated.cause)
     yield "Versions", _versions(finding)
@@ -29,9 +29,14 @@ def finding_terms(record: Record) -> Iterator[tuple[str, Part]]:
 
 def _versions(finding: FindingRecord) -> Part:
     stated = finding.stated
-    text = f"This run: {finding.at_fault}. The author states: at fault {', '.join(stated.at_fault)}"
-    right = f"; first right {stated.right or 'not known'}"
-    return Foreign(f"{text}{right}.", SENTENCE_LIMIT)
+    text = f"This run used {finding.at_fault}. According to the author, {joined(stated.at_fault)}"
+    verb = "is" if len(stated.at_fault) == 1 else "are"
+    right = (
+        f"{stated.right} is the first unaffected release"
+        if stated.right
+        else "the first unaffected release is not known"
+    )
+    return Foreign(f"{text} {verb} affected, and {right}.", SENTENCE_LIMIT)
 
 
 def _script(finding: FindingRecord) -> Part:
@@ -61,7 +66,7 @@ def _reports(finding: FindingRecord) -> Part:
     stated = finding.stated
     if stated.reports:
         return Text(*_codes(stated.reports))
-    return Foreign(f"No report found: {stated.searched}", SENTENCE_LIMIT)
+    return Foreign(f"None found. Searched for {stated.searched}", SENTENCE_LIMIT)
 
 
 def _codes(words: tuple[str, ...]) -> Iterator[Part]:

@@ -190,10 +190,10 @@ HEAD = f"""\
 OUTCOMES = {
     "pass": "passed",
     "fail": "failed",
-    "stated": "failed as stated",
-    "unstated": "not as stated",
+    "stated": "failed as required",
+    "unstated": "not as required",
     "void": "void",
-    "held": "held as stated",
+    "held": "held as required",
 }
 FOOT = """\
 <footer>

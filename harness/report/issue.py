@@ -14,7 +14,7 @@ import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from harness.forms.text import bounded, plural
+from harness.forms.text import bounded, joined, plural
 from harness.record.arms import compared
 from harness.record.changed import COMMENTS_ALONE
 from harness.record.defect import FindingRecord
@@ -55,7 +55,7 @@ CELLS_SHOWN = 6
 REASONS_SHOWN = 4
 REASON_LIMIT = 400
 MODULES_NAMED = 8
-FINDING_LABELS = {"What happens": "What happens", "What should": "Expected", "Cause": "Cause"}
+FINDING_LABELS = ("What happens", "Expected", "Cause")
 # What trackers link or notify: people, issues and requests by number, commits.
 CALLS = re.compile(
     r"(?<![\w`])@[A-Za-z0-9][\w/.-]*|[#!$%&~][0-9]+\b|\b[Gg][Hh]-[0-9]+\b|\b[0-9a-f]{40}\b"
@@ -94,7 +94,15 @@ def render_issue(record: Record, read: Read) -> str:
         sections = list(_finding_sections(record, record.finding, read))
     for kept in range(len(sections), -1, -1):
         left = ", ".join(section.name for section in sections[kept:])
-        note = [Paragraph(f"Left out for length: {left}. See the report.")] if left else []
+        note = (
+            [
+                Paragraph(
+                    f"Omitted because of the length limit: {left}. See the report for the rest."
+                )
+            ]
+            if left
+            else []
+        )
         there = [block for section in sections[:kept] for block in section.blocks]
         text = render_markdown([alone(block) for block in (*head, *there, *note, *_foot(record))])
         if len(text) <= LONGEST and text.count("\n") <= MOST_LINES:
@@ -129,13 +137,13 @@ def _finding_head(record: Record, finding: FindingRecord) -> list[Block]:
     here = record.run.environment
     machine = f"Python {finding.runs['control'].python}, {here.system} {here.machine}"
     right = stated.right or "not known"
-    versions = f"{', '.join(stated.at_fault)} at fault; first right: {right}. {machine}."
-    kept = [(label, terms[name]) for name, label in FINDING_LABELS.items() if name in terms]
+    versions = f"{joined(stated.at_fault)}; first unaffected release: {right}. {machine}."
+    kept = [(name, terms[name]) for name in FINDING_LABELS if name in terms]
     rows: list[tuple[str, Part]] = [
         *kept,
-        ("Versions", Foreign(versions, REASON_LIMIT)),
+        ("Affected versions", Foreign(versions, REASON_LIMIT)),
         ("Reports", terms["Reports"]),
-        ("Seen", shown_in_words(record)),
+        ("Frequency", shown_in_words(record)),
     ]
     # A list has no empty lines: the script has to fit below it.
     items = tuple(Text(Strong(f"{name}."), " ", value) for name, value in rows)
@@ -148,7 +156,7 @@ def _finding_sections(record: Record, finding: FindingRecord, read: Read) -> Ite
     how = f"exited with {run.how}" if run.code is not None else run.how
     said: list[Block] = []
     if run.says:
-        said.append(Paragraph(f"Here it {how}, and printed last: ", Verbatim(run.says)))
+        said.append(Paragraph(f"In this run it {how}, and its last line was: ", Verbatim(run.says)))
     blocks = (Heading(3, finding.stated.script), Verbatim(text, "python"), *said)
     yield Section(name="the script", blocks=blocks)
     yield from _failures(record, read)
@@ -165,7 +173,7 @@ def _sections(record: Record, read: Read) -> Iterator[Section]:
         diff = Verbatim("\n".join(record.changed[:DIFF_LINES]), "diff")
         more = len(record.changed) - DIFF_LINES
         rest = [Paragraph(f"... and {plural(more, 'more line')}.")] if more > 0 else []
-        title = Heading(3, f"Difference from {older} to {newer}")
+        title = Heading(3, f"Diff from {older} to {newer}")
         yield Section(name="the diff", blocks=(title, diff, *rest))
     if record.libraries:
         items = tuple(map(_library_in_words, record.libraries))
@@ -183,7 +191,7 @@ def _library_in_words(library: LibraryChange) -> Foreign:
     files = ", ".join(differ[:MODULES_NAMED])
     more = len(differ) - MODULES_NAMED
     rest = f" and {more} more" if more > 0 else ""
-    which = f"; modules that ranks loaded and that differ: {files}{rest}" if files else ""
+    which = f"; ranks loaded these modules that differ: {files}{rest}" if files else ""
     return Foreign(f"{library.distribution} {versions}{which}")
 
 
@@ -206,7 +214,7 @@ def _failures(record: Record, read: Read) -> Iterator[Section]:
             name = record.scenario.the(arm)
             who = Foreign(f"{name[0].upper()}{name[1:]}, {how} ({cell.id})")
             log = Verbatim(text, "text", LOG_LIMIT)
-            yield Section(name=f"what {name} printed", blocks=(Heading(3, who), log))
+            yield Section(name=f"the output of {name}", blocks=(Heading(3, who), log))
 
 
 def _printed(cell: CellVerdict, arm: Arm, read: Read) -> tuple[CellVerdict, str, str] | None:
@@ -214,7 +222,7 @@ def _printed(cell: CellVerdict, arm: Arm, read: Read) -> tuple[CellVerdict, str,
     if (hung := cell.hung.get(arm)) is not None and hung.ranks:
         return (
             cell,
-            f"where rank {hung.ranks[0].rank} stood, innermost call first",
+            f"stack of rank {hung.ranks[0].rank}, innermost call first",
             "\n".join(hung.ranks[0].calls),
         )
     sample = cell.samples.get(arm)
@@ -227,8 +235,8 @@ def _printed(cell: CellVerdict, arm: Arm, read: Read) -> tuple[CellVerdict, str,
     lines = read(excerpt.path).decode("utf-8", "backslashreplace").splitlines()
     # What counts stands at the end of a log.
     left = len(lines) - LOG_LINES
-    text = "\n".join([*([f"... ({left} lines before)"] if left > 0 else []), *lines[-LOG_LINES:]])
-    return cell, f"as rank {excerpt.rank} printed it", text
+    text = "\n".join([*([f"... ({left} earlier lines)"] if left > 0 else []), *lines[-LOG_LINES:]])
+    return cell, f"output of rank {excerpt.rank}", text
 
 
 def _versions(record: Record) -> Block:
@@ -239,7 +247,7 @@ def _versions(record: Record) -> Block:
     items = [
         (
             f"rankproof {record.run.rankproof}, {here.implementation} {here.python};"
-            f" {harness or 'no package that computes'}{whose}"
+            f" {harness or 'ML packages: none'}{whose}"
         ),
         (
             f"{here.system} {here.release} {here.machine}, {here.cpu},"
@@ -271,11 +279,11 @@ def _reproduce(record: Record) -> Iterator[Block]:
     yield Heading(3, "How to reproduce it")
     if source.dirty:
         yield Paragraph(
-            "The working tree had changes: they are in the report's bundle, not in the commit."
+            "The working tree had changes, which are in the report's bundle but not in the commit."
         )
     yield Verbatim("\n".join(lines), "sh")
     yield Paragraph(
-        "Or from the report or its bundle, which have the scenario and the subject: ",
+        "The report and its bundle contain the scenario and the subject, so this works too: ",
         Verbatim("rankproof reproduce report.md"),
         ".",
     )
@@ -288,7 +296,7 @@ def _foot(record: Record) -> list[Block]:
             Verbatim("rankproof show --issue"),
             " from run ",
             Verbatim(record.run.id),
-            ". This text is not signed; the report is what can be verified.",
+            ". This text is not signed. To verify the result, use the report.",
         )
     ]
 
@@ -375,7 +383,7 @@ def render_step_summary(basis: Basis) -> bytes:
     counts = [
         f"{arms[0]}: failed / counted",
         "failure rate below",
-        f"{arms[1]}: as stated / counted",
+        f"{arms[1]}: as required / counted",
     ]
     header = ("cell", "verdict", *counts)
     expected = f", expected {record.scenario.expects}" if record.scenario.expects else ""

@@ -117,7 +117,7 @@ def _tally(arm: str, tally: Tally, *, holds: bool) -> str:
     void = f", {tally.voids} void" if tally.voids else ""
     if arm == "control":
         word = "held" if holds else "failed"
-        return f"{word} as stated in {tally.as_stated} of {tally.counted}{void}"
+        return f"{word} as required in {tally.as_stated} of {tally.counted}{void}"
     return (
         f"{tally.failed} of {tally.counted} failed, failure rate below {percent(tally.upper)}{void}"
     )
@@ -128,9 +128,9 @@ def _outcome(arm: str, trial: Trial) -> str:
         return f"void: {trial.void}"
     if arm == "control":
         return (
-            f"{trial.outcome}ed as stated"
+            f"{trial.outcome}ed as required"
             if trial.as_stated
-            else f"not as stated: {trial.otherwise or trial.outcome}"
+            else f"not as required: {trial.otherwise or trial.outcome}"
         )
     return trial.outcome
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from harness.forms.text import plural
+from harness.forms.text import listed, plural
 from harness.record.facts import MachinesFacts
 from harness.record.model import Record
 from harness.report.blocks import (
@@ -26,71 +26,70 @@ WARM = (
     " import, hash seeds and cold memory were not tested (start: fresh tests them)."
 )
 SHARED = (
-    "The subject's code shares a process with what reports on it. Pids, exit codes and resource use"
-    " come from the process that forked the rank, every other event from the rank itself. All of"
-    " them run as one user, so a subject that sets out to deceive the harness can do so."
+    "The subject's code shares a process with the code that reports on it. Pids, exit codes and"
+    " resource use come from the process that forked the rank; every other event comes from the"
+    " rank itself. All of these processes run as the same user, so a subject that is written to"
+    " deceive the harness can do so."
 )
 ROOM_OF_ALL = (
-    "The bound assumes independent trials. Home folder, caches and temporary folder were made anew"
-    " before each world. What a subject leaves elsewhere, a later trial of any arm can read: at an"
-    " absolute path such as /tmp/name, in shared memory, in a service{kept}."
+    "The bound assumes independent trials. The home folder, caches and temporary folder were"
+    " recreated before each world. A later trial of any arm can still read data that a subject"
+    " leaves {places}."
 )
 HOME_OF_ALL = (
-    "The bound assumes independent trials, and the trials of all arms shared the user's home"
-    " folder, caches and temporary folder (world.home: shared), so a later trial could read what an"
-    " earlier one left there."
+    "The bound assumes independent trials, but the trials of all arms shared the user's home"
+    " folder, caches and temporary folder (world.home: shared), so a later trial could read data"
+    " that an earlier trial left there."
 )
 LEFT_FOR_THE_OTHER = (
-    "The same holds between {first} and {second}: where they agree, one may have read what the"
-    " other left behind."
+    "The same applies to {first} and {second}: if they agree, the reason may be that {second} read"
+    " data that {first} left behind, or the reverse."
 )
 LOADED = (
     "The evidence identifies modules of the arm's folder by their digest, packages by their RECORD,"
-    " and other files by the repository. It does not cover code without a source file of its own:"
-    " text passed to exec, native libraries, compiled copies that Python keeps, and the"
-    " interpreter."
+    " and other files by the repository. It does not cover code without its own source file: text"
+    " passed to exec, native libraries, cached bytecode, and the interpreter."
 )
 PROGRAMS = (
-    "Ranks were programs. The digests are those of the arm's files before they were executed; which"
-    " other code the programs loaded is not known."
+    "Ranks were programs. The digests are those of the arm's files before they were executed. It is"
+    " unknown which other code the programs loaded."
 )
-CHILDREN = "Ranks started other processes ({names}); which code those loaded is not known."
+CHILDREN = "Ranks started other processes ({names}). It is unknown which code those loaded."
 OUTSIDE_LIMIT = 20
 READY = (
     "The subject is Rankproof's ready subject {use}, so the result is about the libraries and the"
     " machine, not about code of this repository."
 )
 COMPARED = (
-    "B was compared with a, so an error that both make alike would not show up. The defect changed"
-    " what b reported or kept, not what it computed, so this run does not show that b's code can"
-    " make such a difference."
+    "B was compared with a, so an error that both have would not show up. The defect changed values"
+    " that b reported or kept, not its computation, so this run does not show that b's code can"
+    " cause such a difference."
 )
 ONE_MACHINE = (
     "All ranks ran on one machine, over loopback, so networks, clocks and mixed machines were not"
     " tested."
 )
 TEST_HOSTS = (
-    "The ranks were on {count} test hosts of one machine. Each host had its own network (joined by"
-    " a process that plays the wire), host name, temporary folder and monotonic clock; processors,"
-    " all other files and the wall clock were shared. Network cards, their drivers, and machines"
-    " that differ were not tested."
+    "The ranks were on {count} test hosts of one machine. Each host had its own network (connected"
+    " by a process that simulates the wire), host name, temporary folder and monotonic clock. The"
+    " hosts shared processors, all other files and the wall clock. Network cards, network drivers"
+    " and mixed machines were not tested."
 )
 MACHINES = (
     "The ranks of a world were on {count} of {listed} in the hostfile, reached by ssh. We rely on"
-    " each machine's own report of its ranks, within what can be true. Times of two machines are"
-    " converted to our clock, to within half of the fastest round trip, so no verdict rests on"
-    " which of two was first."
+    " each machine's own report of its ranks, as far as it is plausible. Times of other machines"
+    " are converted to our clock, accurate to half of the fastest round trip, so no verdict depends"
+    " on which of two machines was first."
 )
 TEST_MACHINES = (
     "These are test machines on one host, each with its own network and a real sshd. They share its"
-    " processors, files and wall clock, so network cards and machines that differ were not tested."
+    " processors, files and wall clock, so network cards and mixed machines were not tested."
 )
 FARMED = (
-    "Each trial ran on one machine, over loopback, and different trials on different machines, so"
-    " networks were not tested. Times and memory of different machines are not compared, so nothing"
-    " was measured. We rely on each node's own report of its world, as far as its events agree with"
-    " each other. The trials of a node that was lost are void, and counted as failures in the"
-    " second bound."
+    "Each trial ran on one machine, over loopback, so networks were not tested. Different trials ran"
+    " on different machines, whose times and memory cannot be compared, so nothing was measured. We"
+    " rely on each node's own report of its world, as far as its events agree with each other. The"
+    " trials of a lost node are void, and the second bound counts them as failures."
 )
 TIME = "The time of the run is the signer's own claim."
 
@@ -127,19 +126,16 @@ def limits_section(record: Record) -> list[Block]:
     if record.run.machines is not None and record.run.machines.made_here:
         where = f"{where} {TEST_MACHINES}"
     items += [where, SHARED, LOADED, _left_behind(record), TIME]
-    return [Heading(2, "What else this does not show"), BulletList(tuple(items))]
+    return [Heading(2, "Also not shown"), BulletList(tuple(items))]
 
 
 def _left_behind(record: Record) -> str:
     """Return what a trial can read that an earlier one left, of its own arm or of another."""
     room = record.run.room
-    kept = [f"what compilers keep ({', '.join(room.compiled)})"] if room.compiled else []
-    kept += [f"the user's folders of tools ({', '.join(room.kept)})"] if room.kept else []
-    sentence = (
-        HOME_OF_ALL
-        if room.home == "shared"
-        else ROOM_OF_ALL.format(kept="".join(f", in {place}" for place in kept))
-    )
+    places = ["at an absolute path such as /tmp/name", "in shared memory", "in a service"]
+    places += [f"in a compiler cache ({', '.join(room.compiled)})"] if room.compiled else []
+    places += [f"in one of the user's tool folders ({', '.join(room.kept)})"] if room.kept else []
+    sentence = HOME_OF_ALL if room.home == "shared" else ROOM_OF_ALL.format(places=listed(places))
     if record.scenario.called:
         left = LEFT_FOR_THE_OTHER.format(first="a", second="b")
     elif "reference" in record.arms:
@@ -174,7 +170,7 @@ def _of_code(record: Record) -> list[Part]:
         for module in outside
     ]
     if more := items[OUTSIDE_LIMIT:]:
-        items = [*items[:OUTSIDE_LIMIT], f"{len(more)} more modules came from there."]
+        items = [*items[:OUTSIDE_LIMIT], f"{len(more)} more modules came from outside them."]
     if record.scenario.program:
         items.append(PROGRAMS)
     children = {

@@ -54,7 +54,8 @@ def reproduction_section(record: Record) -> list[Block]:
                 (
                     "candidate",
                     Claim(
-                        Foreign(reproduces.candidate or "that of the report, file by file"), (RUN,)
+                        Foreign(reproduces.candidate or "the report's candidate, file by file"),
+                        (RUN,),
                     ),
                 ),
                 *_varied_rows(record),
@@ -72,8 +73,8 @@ def reproduction_section(record: Record) -> list[Block]:
     ]
     reasons += [
         Foreign(
-            f"{cell.id}: {plural(cell.more_trials, 'more trial')} would settle it, if they go on as"
-            " here"
+            f"{cell.id}: {plural(cell.more_trials, 'more trial')} would settle it, if they fail as"
+            " often as here"
         )
         for cell in comparison.result.cells
         if cell.more_trials
@@ -102,10 +103,10 @@ def reproduction_in_full(record: Record) -> list[Block]:
     blocks.append(
         Note(
             "The same failure is the same cause (error, function, source line, ranks), the same"
-            " checks and the same state of every fault; consequences, pids, times and folders are"
-            " left out. Counts are compared by Fisher's exact test, two-sided, at 5 % over all"
-            " cells together. Numbers are compared between trials of one seed and one outcome, at"
-            " the level that the check declares; they do not decide the answer."
+            " checks and the same state of every fault. Consequences, pids, times and folders are"
+            " ignored. Counts are compared by Fisher's exact test, two-sided, at 5 % over all"
+            " cells together. Numbers are compared between trials with the same seed and outcome, at"
+            " the level that the check declares. They do not decide the answer."
         )
     )
     return blocks
@@ -116,9 +117,7 @@ def _varied_rows(record: Record) -> list[tuple[Part, ...]]:
     varied = record.run.reproduces.varied if record.run.reproduces is not None else None
     if varied is None:
         return []
-    before, after = (
-        "not there" if value is None else value for value in (varied.before, varied.after)
-    )
+    before, after = ("unset" if value is None else value for value in (varied.before, varied.after))
     change = Foreign(f"{varied.what}: {after} instead of {before}", 300)
     return [
         ("changed on purpose", Claim(change, (RUN,))),
@@ -177,14 +176,14 @@ def _differences(comparison: RunComparison) -> list[Block]:
     known = (
         f"Same environment by construction: {comparison.environment}"
         if comparison.environment
-        else "Nothing makes the environments the same by construction"
+        else "The environments are not the same by construction"
     )
     blocks: list[Block] = [Paragraph(Claim(Foreign(f"{known}; {same}."), (REPRODUCED, RUN)))]
     for group in GROUPS:
         rows = _rows_of(comparison, group)
         if not rows:
-            verb = "is " if group == "known to matter" else ""
-            blocks.append(Paragraph(Claim(f"No difference that {verb}{group}.", (REPRODUCED, RUN))))
+            verb = "is " if group == "known to matter" else "that "
+            blocks.append(Paragraph(Claim(f"No difference {verb}{group}.", (REPRODUCED, RUN))))
         elif group == RARE:
             count = plural(len(rows), "difference")
             blocks.append(Paragraph(f"{count} that rarely matter: see the appendix."))

@@ -46,8 +46,9 @@ def services_section(record: Record) -> list[Block]:
             tuple(rows),
         ),
         Note(
-            "Starts, ends and memory come from the process that forked a service; memory is that of"
-            " its largest own process, without children. What a service loaded is not recorded."
+            "Starts, ends and memory come from the process that forked a service. Memory is that of"
+            " its largest process, without child processes. The code that a service loaded is not"
+            " recorded."
         ),
     ]
 
@@ -93,6 +94,6 @@ def _odd(service: ServiceSummary) -> Iterator[str]:
         yield f"{name} ended by itself in {plural(service.ended, 'start')}"
     if service.left:
         processes = "1 process" if service.left == 1 else f"{service.left} processes"
-        yield f"{name} left {processes} when it had ended"
+        yield f"{name} left {processes} running after it ended"
     if service.unhealthy:
-        yield f"{name} ran and was not healthy at the end of {plural(service.unhealthy, 'trial')}"
+        yield f"{name} was running but not healthy at the end of {plural(service.unhealthy, 'trial')}"

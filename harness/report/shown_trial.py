@@ -48,12 +48,12 @@ WORLD = "world:"
 THE_WORLD = "the world"
 GROUPS = 4
 FAR = (
-    "How far apart the arrays are, position by position, in units of what is allowed; above the"
-    " line is beyond it:"
+    "Distance between the arrays at each position, relative to the limit. Points above the line"
+    " exceed the limit. Check:"
 )
 LIFE = (
-    "The life of each rank in this trial. A tick is an event, named below: black as the rank says"
-    " it, brown as the harness does, red for an error."
+    "Timeline of each rank in this trial. Each tick is an event, named below. Events of the rank"
+    " are black, events of the harness are brown, and errors are red."
 )
 
 
@@ -102,7 +102,7 @@ def life_section(cell: CellVerdict, arm: Arm) -> list[Block]:
     return [
         *pictures,
         figure,
-        Details("What each tick is, in ms since the request", (BulletList(tuple(items)),)),
+        Details("Events in order of time, in ms since the request", (BulletList(tuple(items)),)),
     ]
 
 
@@ -122,13 +122,13 @@ def standing_section(cell: CellVerdict, arm: Arm, asked: ScenarioSummary) -> lis
         return []
     trial = Claim(Verbatim(f"{asked.arm(arm)} {hung.index}"), (Evidence(hung.evidence, hung.line),))
     section: list[Block] = [
-        Paragraph("Where the ranks stood when ", trial, " was stopped. ", Foreign(hung.proof))
+        Paragraph("Where the ranks were when ", trial, " was stopped. ", Foreign(hung.proof))
     ]
     alike: dict[tuple[str, ...], list[Standing]] = {}
     for standing in hung.ranks:
         alike.setdefault(tuple(standing.calls), []).append(standing)
     for calls, there in alike.items():
-        who = ranks_in_words([standing.rank for standing in there]).capitalize()
+        who = f"Stack of {ranks_in_words([standing.rank for standing in there])}"
         section += [
             Paragraph(
                 Claim(who, (Evidence(hung.evidence, there[0].line),)), ", innermost call first:"
@@ -277,7 +277,7 @@ def _value(trial: ShownTrial, row: ShownRow, rank: int) -> Part:
         text = "holds" if row.passed else row.reason
         return _shown(trial, text, row.line) if rank == 0 else ""
     if rank not in [cell.rank for cell in row.cells]:
-        return "not asked"
+        return "not covered"
     answer = _answer(row, rank)
     text = answer.shown or ("holds" if answer.passed else "fails")
     return _shown(trial, text, answer.line, failed=not answer.passed)
@@ -302,8 +302,8 @@ def attribution(cell: CellVerdict, arm: Arm, asked: ScenarioSummary) -> list[Blo
     text: list[Part] = ["Attribution of ", Verbatim(", ".join(findings.checks)), " in ", who, ": "]
     text += [Foreign(findings.remains, 1000), "."]
     if findings.first_rung is not None:
-        rung = "this one" if findings.first_rung == cell.ranks else f"that of {findings.first_rung}"
-        text.append(f" The smallest world that computes it wrong is {rung}.")
+        ranks = plural(findings.first_rung, "rank")
+        text.append(f" The smallest world with a wrong result has {ranks}.")
     if findings.where:
         text += [" First difference: ", Foreign(findings.where), "."]
     items = [
@@ -313,16 +313,16 @@ def attribution(cell: CellVerdict, arm: Arm, asked: ScenarioSummary) -> list[Blo
     ]
     # Where nothing was looked at there is nothing to read: one line says what else it could be.
     if left := [cause.what for cause in findings.causes if cause.word == "open"]:
-        items.append(Foreign(f"not looked at: {'; '.join(left)}", 2000))
+        items.append(Foreign(f"not checked: {'; '.join(left)}", 2000))
     return [Paragraph(*text), BulletList(tuple(items))]
 
 
 LINKS = 24
 STRIKES = 12
 ALT = (
-    "The test hosts, and a line for each two that a wire joined and used: what one sent the other"
-    " (→) and got from it (←). Red: a fault was in force there, with the packets that it was done"
-    " to on all of its links."
+    "The test hosts, with a line for each pair that exchanged packets: sent (→) and received (←)."
+    " On a red line a fault was active; the count is the number of packets that it affected on all"
+    " of its links."
 )
 
 
@@ -344,10 +344,10 @@ def wires_section(wires: Wires, *, picture: str, evidence: str) -> list[Block]:
         )
         for link in links[:LINKS]
     ]
-    table: list[Block] = [Table(("hosts", "packets", "bytes", "not taken"), tuple(rows))]
+    table: list[Block] = [Table(("hosts", "packets", "bytes", "not accepted"), tuple(rows))]
     if len(links) > LINKS:
         table.append(
-            Paragraph(f"... and {plural(len(links) - LINKS, 'more link')}, with fewer bytes.")
+            Paragraph(f"... and {plural(len(links) - LINKS, 'more link')} with fewer bytes.")
         )
     items: list[Part] = [
         Claim(Foreign(_strike_in_words(strike)), (Evidence(evidence, strike.line),))
@@ -357,7 +357,7 @@ def wires_section(wires: Wires, *, picture: str, evidence: str) -> list[Block]:
         items[STRIKES:] = [f"... and {len(items) - STRIKES} more"]
     section: list[Block] = [Figure(picture, ALT)] if rows or items else []
     section += [BulletList(tuple(items))] if items else []
-    return section + ([Details("What each link carried", tuple(table))] if rows else [])
+    return section + ([Details("Traffic on each link", tuple(table))] if rows else [])
 
 
 def _strike_in_words(strike: ShownStrike) -> str:

@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from harness.forms.text import plural
+from harness.forms.text import joined, plural
 from harness.record import facts
 from harness.record.model import PATH as RECORD_PATH
 from harness.record.model import Record
@@ -55,8 +55,8 @@ SENTENCE_LIMIT = 640
 NUMBERS = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 EXACT = ("at", "in", "after")
 # Words with which `equivalent` gives its own scale.
-NOISE = "of what noise allows"
-UPSTREAM = "A finding about somebody else's code: it counts for no release."
+NOISE = "of the noise limit"
+UPSTREAM = "This is a finding about other people's code, so it does not count for a release."
 
 
 def summary(record: Record) -> list[Block]:
@@ -72,7 +72,7 @@ def summary(record: Record) -> list[Block]:
                 "verdict",
                 f"{arms[0]} failed",
                 "rate below",
-                f"{arms[1]} as stated",
+                f"{arms[1]} as required",
                 "p",
                 "void",
             ),
@@ -84,7 +84,7 @@ def summary(record: Record) -> list[Block]:
         blocks += [Paragraph("Reasons:"), BulletList(tuple(_reasons(judgement.cells)))]
     return [
         *blocks,
-        Figure(GRID, "Every trial as a square; its shape shows its outcome."),
+        Figure(GRID, "Each square is a trial, and its shape shows the outcome."),
         # The verifier looks for exactly this line.
         Paragraph("Made: ", Verbatim(record.run.made)),
     ]
@@ -108,7 +108,7 @@ def first_screen(record: Record) -> list[Block]:
                 blocks.append(Table(SHORT_HEADER, rows[:CELLS_SHOWN], align))
                 if len(rows) > CELLS_SHOWN:
                     more = plural(len(rows) - CELLS_SHOWN, "more cell")
-                    blocks.append(Paragraph(f"{more}, not worse."))
+                    blocks.append(Paragraph(f"{more}, none of them worse."))
             case BulletList(items) if len(items) > REASONS_SHOWN:
                 more = plural(len(items) - REASONS_SHOWN, "more reason")
                 blocks += [BulletList(items[:REASONS_SHOWN]), Paragraph(f"... and {more}.")]
@@ -154,7 +154,11 @@ def _verdict(record: Record) -> Part:
             word,
             ". ",
             UPSTREAM,
-            *(() if record.changed else (" Both arms are the same: nothing is fixed here.",)),
+            *(
+                ()
+                if record.changed
+                else (" Both arms run the same code, so this run tests no fix.",)
+            ),
         )
     if record.scenario.expects:
         met = (
@@ -162,7 +166,7 @@ def _verdict(record: Record) -> Part:
             if record.judgement.as_expected
             else f"NOT as expected ({record.scenario.expects})"
         )
-        return Text(word, f", {met}: a test of the tool on itself.")
+        return Text(word, f", {met}. This is a test of Rankproof itself.")
     return word
 
 
@@ -180,7 +184,7 @@ def without_word(block: Block) -> Block:
 def control_in_words(record: Record) -> Part:
     """How the control failed, in how many trials.
 
-    What it did instead where it did not fail as stated.
+    What it did instead where it did not fail as required.
     """
     cells = [
         cell for cell in record.judgement.cells if cell.control is not None and cell.control.counted
@@ -193,13 +197,17 @@ def control_in_words(record: Record) -> Part:
     must = [(cell, tally) for cell, tally in tallies if not cell.control_holds]
     counted = sum(tally.counted for _, tally in must)
     stated = sum(tally.as_stated or 0 for _, tally in must)
-    who = "B with the defect" if record.scenario.called else "It"
+    who = "B with the defect" if record.scenario.called else "The control"
     parts: list[Part] = [
-        f"{who} failed as stated in {stated} of {plural(counted, 'trial')}{': ' if stated else ''}"
+        f"{who} failed as required in {stated} of {plural(counted, 'trial')}{': ' if stated else ''}"
     ]
     ways = sorted(_ways(must), key=lambda item: -item[1])
     for position, (way, count, where, evidence) in enumerate(ways[:WAYS_SHOWN]):
-        place = (f" {way.where} ", Verbatim(way.place, limit=PLACE_LIMIT)) if way.place else ()
+        place: tuple[Part, ...] = ()
+        if way.place:
+            shown = Verbatim(way.place, limit=PLACE_LIMIT)
+            is_reason = way.where == "because"
+            place = (" (", shown, ")") if is_reason else (f" {way.where} ", shown)
         text = Text(
             Foreign(way.what), *place, f" on {where}", f" ({count})" if count != stated else ""
         )
@@ -209,14 +217,14 @@ def control_in_words(record: Record) -> Part:
     if held := [tally for cell, tally in tallies if cell.control_holds]:
         counts = sum(tally.as_stated or 0 for tally in held), sum(tally.counted for tally in held)
         parts.append(
-            f". In the other cells it held as stated in {counts[0]} of {plural(counts[1], 'trial')}"
+            f". In the other cells it held as required in {counts[0]} of {plural(counts[1], 'trial')}"
         )
     parts += _instead(tallies)
     return Text(*parts, ".")
 
 
 def _instead(tallies: Sequence[tuple[CellVerdict, Tally]]) -> list[Part]:
-    """What trials of the control did that did not go as stated: the most frequent, and how many
+    """What trials of the control did that did not go as required: the most frequent, and how many
     did something else. Texts that differ only in numbers are one.
     """
     counts: Counter[str] = Counter()
@@ -229,7 +237,10 @@ def _instead(tallies: Sequence[tuple[CellVerdict, Tally]]) -> list[Part]:
     if not counts:
         return []
     (key, count), *rest = counts.most_common()
-    parts: list[Part] = [f". Instead, in {count}: ", Foreign(examples[key], SENTENCE_LIMIT)]
+    parts: list[Part] = [
+        f". Instead, in {plural(count, 'trial')}: ",
+        Foreign(examples[key], SENTENCE_LIMIT),
+    ]
     if rest:
         trials = sum(number for _, number in rest)
         parts.append(f"; and {plural(len(rest), 'other way')} in {plural(trials, 'trial')}")
@@ -245,8 +256,8 @@ def _candidate(record: Record) -> Part:
     failed = sum(tally.failed for tally in ran)
     voids = sum(tally.voids for tally in ran)
     if not counted:
-        return "No trial of it counted."
-    asked = f"below {percent(record.scenario.accept_rate)} was asked"
+        return "None of its trials counted."
+    required = f"required: below {percent(record.scenario.accept_rate)}"
     confidence = f"{record.scenario.accept_confidence:.0%} confidence"
     bound = max(tally.upper for tally in ran)
     pessimistic = max(tally.upper_with_voids for tally in ran)
@@ -260,11 +271,11 @@ def _candidate(record: Record) -> Part:
         of_what = "the failure rate of a start"
     # A bound of 100 % bounds nothing.
     where = " in each cell" if len(ran) > 1 else ""
-    limits = f"; a failure rate {asked}"
+    limits = f" ({required})"
     if bound < 1:
         spoiled = f", or {percent(pessimistic)} if void trials had failed" if voids else ""
         below = f"below {percent(bound)}{where}{spoiled}"
-        limits = f", so {of_what} is {below} ({confidence}; {asked})"
+        limits = f", so {of_what} is {below} ({confidence}; {required})"
     details = failures_in_words(record) or _worst(record)
     return Text(Claim(f"{count}{limits}", (RECORD,)), ". ", details)
 
@@ -339,9 +350,11 @@ def _worst(record: Record) -> Part:
         parts += [_seen(found, cell, several=len(cells) > 1), " "]
     more = len(by_check) - len(told)
     if told and more:
-        parts.append(f"{plural(more, 'other check')} also held in every trial.")
+        parts.append(f"{plural(more, 'other check')} also passed in every trial.")
     elif more:
-        parts.append(f"{plural(more, 'check')} held in every trial.")
+        parts.append(f"{plural(more, 'check')} passed in every trial.")
+    elif parts:
+        parts.pop()  # a line must not end with a blank
     return Text(*parts)
 
 
@@ -356,10 +369,10 @@ def _seen(found: WorstFinding, cell: CellVerdict, *, several: bool) -> Part:
     trial = f"trial {found.index}{f' of {cell.id}' if several else ''}"
     evidence = (Evidence(found.evidence, found.line),)
     if found.share is None:
-        held = Foreign(f" held in every trial; in {trial}, {who} showed ")
+        held = Foreign(f" passed in every trial; in {trial}, {who} reported ")
         return Text(Claim(Text(Verbatim(found.check), held, value), evidence), ".")
     scale = "" if NOISE in found.shown else f", {share_in_words(found.share)}"
-    text = Text("At worst, ", Verbatim(found.check), f" found on {who}: ", value)
+    text = Text("Worst result of ", Verbatim(found.check), f", on {who}: ", value)
     return Text(Claim(Text(text, Foreign(f"{scale} ({trial})")), evidence), ".")
 
 
@@ -405,7 +418,7 @@ def _stands_out(record: Record) -> Part:
         parts += [sentence, ". "]
     parts += _of_trials(record)
     if not parts:
-        return "No notice, Python warning or traceback, and nothing unusual about the run."
+        return "No notice, no Python warning, no traceback, and nothing unusual about the run."
     # A line must not end with a blank.
     last = parts[-1]
     if isinstance(last, str):
@@ -459,7 +472,8 @@ def over_cells(cells: Mapping[str, CellVerdict], ranks: Mapping[str, set[int]]) 
         return "the last rank"
     if all(ranks[name] == set(range(cell.ranks - 1)) for name, cell in cells.items()):
         return "every rank but the last"
-    return " or ".join(ranks_in_words(each) for each in sorted(sets))
+    each_cell = "; ".join(ranks_in_words(each) for each in sorted(sets))
+    return f"ranks that depend on the cell ({each_cell})"
 
 
 def _of_trials(record: Record) -> Iterator[str]:
@@ -475,7 +489,7 @@ def _of_trials(record: Record) -> Iterator[str]:
         if cell.control_holds and failed and cell.control is not None and not cell.control.failed:
             who = record.scenario.the("candidate")
             yield (
-                f"{cell.id}: {who} failed in {plural(failed, 'trial')}, and"
+                f"{cell.id}: {who} failed in {plural(failed, 'trial')}, but"
                 f" {record.scenario.the('control')} in none. "
             )
 
@@ -484,15 +498,15 @@ def _not_shown(record: Record) -> Part:
     ran = [cell for cell in record.judgement.cells if cell.candidate]
     skipped = [cell.id for cell in record.judgement.cells if not cell.candidate]
     if not ran:
-        return "Everything: no cell was run."
+        return "This run shows nothing, because no cell was run."
     parts: list[Part] = []
     for sentence in record.judgement.unshown[:UNSHOWN_SHOWN]:
         parts += [Foreign(sentence, SENTENCE_LIMIT), " "]
     if skipped:
         parts.append(Foreign(f"Not run: {'; '.join(skipped)}. ", SENTENCE_LIMIT))
-    sizes = ", ".join(map(str, sorted({cell.ranks for cell in ran})))
+    sizes = joined(map(str, sorted({cell.ranks for cell in ran})))
     bound = max(cell.candidate.upper for cell in ran if cell.candidate)
-    backends = ", ".join(sorted({cell.backend for cell in ran}))
+    backends = joined(sorted({cell.backend for cell in ran}))
     rates = f"Failure rates below {percent(bound)}, world" if bound < 1 else "World"
     parts.append(
         f"{rates} sizes other than {sizes}, and backends other than {backends} were not tested."
@@ -504,9 +518,9 @@ def signer_in_words(record: Record) -> Part:
     """Who says all this: the key that signs, and whom the repository that was run lists it for."""
     signer = record.run.signer
     if signer is None:
-        return Text(Strong("nobody"), ": anyone who had this file may have changed it.")
+        return Text(Strong("no one"), ", so anyone with access to this file may have changed it.")
     name = (
-        Text(", listed for ", Foreign(signer.name, PLACE_LIMIT), " in the repository that was run")
+        Text(", listed for ", Foreign(signer.name, PLACE_LIMIT), " in the tested repository")
         if signer.name
         else ""
     )

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from harness.forms.text import plural
+from harness.forms.text import joined, plural
 from harness.record.facts import SCENARIO_PATH
 from harness.record.model import Record, ScenarioSummary
 from harness.report.blocks import (
@@ -35,7 +35,7 @@ from harness.stats.tally import Tally
 from harness.stats.verdict import CellVerdict
 
 FAILURES_SHOWN = 10
-AMONG = ("a failure", "beside it")
+AMONG = ("a failure", "other failures")
 
 
 def results_section(record: Record) -> list[Block]:
@@ -73,14 +73,19 @@ def _without_an_error(cell: CellVerdict, trial: Trial, asked: ScenarioSummary) -
     """
     who = Claim(Verbatim(f"{asked.arm('control')} {trial.index}"), (Evidence(trial.evidence),))
     if not trial.failures:
-        return [Paragraph("In ", who, ", every rank ended by itself, and every check held.")]
+        return [Paragraph("In ", who, ", every rank ended by itself, and every check passed.")]
     stopped = (
         "the harness stopped the world"
         if cell.hung.get("control")
         else "every rank ended by itself"
     )
-    names = ", ".join(failure.check for failure in trial.failures)
-    return [Paragraph("In ", who, f", no rank raised an error, and {stopped}. It failed {names}.")]
+    names = joined(failure.check for failure in trial.failures)
+    noun = "check" if len(trial.failures) == 1 else "checks"
+    return [
+        Paragraph(
+            "In ", who, f", no rank raised an error, and {stopped}. It failed the {noun} {names}."
+        )
+    ]
 
 
 def failures(tally: Tally, asked: ScenarioSummary) -> list[Block]:
@@ -111,13 +116,13 @@ def failures(tally: Tally, asked: ScenarioSummary) -> list[Block]:
             )
         )
     more = len(failed) - len(rows)
-    said = "what failed first, and how many failures followed it"
+    said = "the first failure of each, and how many failures followed it"
     names = ("first failure", "then")
     if any(trial.apart for trial in failed):
-        said = "one failure of each, and how many more; the order over two machines is not known"
+        said = "one failure of each, and how many more; their order across machines is unknown"
         names = AMONG
     section: list[Block] = [
-        Paragraph(f"Failed trials; {said}:"),
+        Paragraph(f"Failed trials, with {said}:"),
         Table(("trial", "failed checks", *names), tuple(rows)),
     ]
     if more:
@@ -147,7 +152,7 @@ def durations(cell: CellVerdict, asked: ScenarioSummary) -> list[Block]:
 def _order(trial: Trial, position: int) -> str:
     """When a failure came among those of its trial; over two machines that is not known."""
     if trial.apart:
-        return "by our clock"
+        return "unknown"
     return "first" if position == 0 else "followed"
 
 
@@ -162,13 +167,14 @@ def control_section(record: Record) -> list[Block]:
             Paragraph("The scenario has no control."),
         ]
     what = (
-        "The same scenario on code that its author calls broken, in the same run. It must fail as"
-        " stated: "
+        "The same scenario in the same run, on code that its author calls broken. It must fail in"
+        " this way: "
     )
     if record.scenario.called:
         what = (
-            "B again, in the same run, with one element of what a rank reports or keeps changed"
-            " before it is compared. The seed decides which element. It must fail as stated: "
+            "B again in the same run, with one element changed before the comparison, in a value"
+            " that a rank reports or an array that it keeps. The seed decides which element. It must"
+            " fail in this way: "
         )
     section.append(
         Paragraph(
@@ -201,7 +207,7 @@ def how_control_failed(cell: CellVerdict, control: Tally, asked: ScenarioSummary
     section: list[Block] = []
     if control.otherwise:
         section += [
-            Paragraph("What it did instead:"),
+            Paragraph("Other outcomes of its trials:"),
             BulletList(
                 tuple(
                     Foreign(f"in {plural(what.count, 'trial')}: {what.text}")
@@ -238,7 +244,7 @@ def how_control_failed(cell: CellVerdict, control: Tally, asked: ScenarioSummary
                 Claim(
                     Verbatim(f"{asked.arm('control')} {trial.index}"), (Evidence(trial.evidence),)
                 ),
-                ", in order of time:",
+                ", in chronological order:",
             ),
             Table(("ranks", "after", "how they failed", "order"), tuple(rows)),
         ]
@@ -263,7 +269,7 @@ def faults_section(record: Record) -> list[Block]:
     if not record.scenario.faults:
         return [*section, Paragraph("No faults were injected.")]
     of_one_arm = any(fault.arm is not None for fault in record.scenario.faults)
-    done = f"Injected in both arms{', unless one is named' if of_one_arm else ''}:"
+    done = f"Injected into both arms{', except where one arm is named' if of_one_arm else ''}:"
     section += [
         Paragraph(
             "The defect, injected into b by the harness:" if record.scenario.called else done
@@ -277,7 +283,7 @@ def faults_section(record: Record) -> list[Block]:
     ]
     ran = [cell for cell in worst_first(record.judgement.cells) if cell.candidate is not None]
     rows = tuple(row for cell in ran for row in _strike_rows(record, cell))
-    header = ("cell", "fault", "arm", "planned", "struck", "proved", "undone", "one of them")
+    header = ("cell", "fault", "arm", "planned", "struck", "proved", "undone", "example")
     sides: tuple[Align, ...] = ("left",) * 3 + ("right",) * 4 + ("left",)
     section.append(Table(header, rows, sides))
     void = [

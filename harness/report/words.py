@@ -65,8 +65,8 @@ def answer(record: Record) -> str:
     parts = [
         f"{record.word}: in {plural(len(ran), 'cell')}, {tried}",
         (
-            f"a failure rate below {accepted} at {record.scenario.accept_confidence:.0%} confidence"
-            " was asked"
+            f"required: a failure rate below {accepted} at {record.scenario.accept_confidence:.0%}"
+            " confidence"
         ),
         control_in_words(ran, record.scenario.the("control")) or "there was no control",
     ]
@@ -79,7 +79,7 @@ def answer(record: Record) -> str:
 
 
 def control_in_words(cells: Iterable[CellVerdict], who: str) -> str:
-    """In how many trials the control did as stated: failed, or where it is stated to hold, held.
+    """In how many trials the control did as required: failed, or where it is stated to hold, held.
 
     Empty without one.
     """
@@ -93,6 +93,7 @@ def control_in_words(cells: Iterable[CellVerdict], who: str) -> str:
         tallies = [tally for held, tally in counted if held is holds]
         if total := sum(tally.counted for tally in tallies):
             parts.append(
-                f"{word} as stated in {sum(tally.as_stated or 0 for tally in tallies)} of {total}"
+                f"{word} as required in {sum(tally.as_stated or 0 for tally in tallies)} of"
+                f" {plural(total, 'trial')}"
             )
     return f"{who} {' and '.join(parts)}" if parts else ""

@@ -181,7 +181,7 @@ def _cell(left: CellVerdict, right: CellVerdict, accepted: _Accepted) -> Iterato
     if left.control is not None and right.control is not None:
         sides = _sides(left.control, right.control)
         half = _Accepted(CONTROL_MARGIN, accepted.confidence)
-        rows.append(_rate("control", left.id, "trials that failed as stated", sides, half))
+        rows.append(_rate("control", left.id, "trials that failed as required", sides, half))
     elif (left.control is None) != (right.control is None) and left.candidate and right.candidate:
         words = _two("there is one" if cell.control else "there is none" for cell in (left, right))
         rows.append(Row("control", left.id, "negative control", words, "changed", ""))
@@ -228,7 +228,7 @@ def _rate(
     accepted: _Accepted,
     check: str | None = None,
 ) -> Row:
-    """One rate: how often trials failed, failed a check, or (of a control) failed as stated."""
+    """One rate: how often trials failed, failed a check, or (of a control) failed as required."""
 
     def hit(trial: Trial) -> bool:
         if check is not None:

@@ -73,9 +73,9 @@ class SeriesReplay(Replay, Generic[F, R]):
         # this version would plan is said too.
         other = series.other_plan(facts)
         self.arrays = (
-            f"its plan is not the one of this version: {other}"
+            f"its plan differs from the plan of this version: {other}"
             if other
-            else "its plan is this version's"
+            else "its plan matches this version"
         )
         if trusted := series.on_trust(facts):
             self.arrays += f"; {trusted}"
@@ -337,7 +337,7 @@ def document(
     return render_markdown(report).encode()
 
 
-def section(title: str, items: Sequence[blocks.Part], nothing: str = "Nothing.") -> Iterator[Block]:
+def section(title: str, items: Sequence[blocks.Part], nothing: str = "None.") -> Iterator[Block]:
     """Heading and a list; without items a sentence."""
     yield Heading(2, title)
     yield BulletList(tuple(items)) if items else Paragraph(nothing)

@@ -25,7 +25,7 @@ Word = Literal["excluded", "found", "open"]
 # What checks of these kinds say is or is not the cause, in the words of the report.
 _OF_ALL = (
     ("the ranks do not have the split checkpoint", ("shards-cover",)),
-    ("a rank does not take part", ("influence",)),
+    ("a rank does not participate", ("influence",)),
     ("the environments of the ranks differ", ("environment-agrees",)),
 )
 CAUSES = (
@@ -35,7 +35,7 @@ CAUSES = (
     ("received data differs from what was sent", ("transfers-intact",)),
     ("ranks differ where they must agree", ("agree",)),
 )
-ONE = "already wrong in a world of one"
+ONE = "already wrong in a world with one rank"
 TOKENS = "the ranks generate different tokens"
 
 
@@ -83,7 +83,10 @@ class Attribution(Model):
         also = [what for what in causes if what != ONE]
         parts = [ONE] if ONE in causes else []
         parts += [f"also wrong there: {'; '.join(also)}"] if also else []
-        return "; ".join(parts) or "unattributed: every cause that this run checked is excluded"
+        return (
+            "; ".join(parts)
+            or "unattributed, because every cause that this run checked is excluded"
+        )
 
 
 def output_checks(checks: Sequence[Check]) -> list[Check]:
@@ -139,7 +142,9 @@ def _cause(what: str, asked: Sequence[Finding], kinds: Sequence[str]) -> Cause:
             why = f"check {finding.check}, rank {shown[0].rank}: {short(shown[0].reason)}"
             return Cause(word="found", what=what, why=why)
         if parts or finding.reason:
-            return Cause(word="open", what=what, why=f"check {finding.check} could compare nothing")
+            return Cause(
+                word="open", what=what, why=f"check {finding.check} had nothing to compare"
+            )
     return Cause(
         word="excluded", what=what, why=f"check {names} passed on every rank that it covers"
     )
@@ -222,10 +227,10 @@ def on_rungs(
         cause = Cause(
             word="found",
             what=ONE,
-            why="this is a world of one, so no communication between ranks is needed for it",
+            why="this world has one rank, so it needs no communication between ranks",
         )
     elif not ones:
-        cause = Cause(word="open", what=ONE, why="no world of one ran")
+        cause = Cause(word="open", what=ONE, why="no world with one rank was run")
     elif ones[0] not in decided:
         many = plural(failed[ones[0].id], "trial")
         cause = Cause(

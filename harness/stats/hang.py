@@ -33,7 +33,7 @@ OtherEnd = tuple[DeviationCode, str]
 def hang_deviation(
     must_fail: MustFail, history: History, *, wanted: Sequence[int], silence: float, line_of: LineOf
 ) -> OtherEnd | None:
-    """How a control that must hang did otherwise; None where it hung as stated.
+    """How a control that must hang did otherwise; None where it hung as required.
 
     Args:
         must_fail: what is stated, with its `hang`.

@@ -23,11 +23,11 @@ FIELDS = {
     "written": "written_bytes",
 }
 WORDS = {
-    "rss": "private memory grown by the end of the subject",
+    "rss": "growth of private memory by the end of the subject",
     "cpu": "processor time of the subject",
     "read": "bytes read by the subject",
     "written": "bytes written by the subject",
-    "peak": "most memory that the process ever held, shared pages too",
+    "peak": "peak memory of the process, including shared pages",
     "requests": "requests to the hub",
     "received": "bytes received from the hub",
 }

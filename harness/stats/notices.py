@@ -23,7 +23,7 @@ NOTICE = "notice"
 """Event by which a subject reports something that no check asks for: `emit("notice", text=...)`."""
 TRACEBACKS_MOST = 3
 NOTICES_MOST = 20
-REST = f"More than {NOTICES_MOST} different notices; the others are not listed."
+REST = f"There were more than {NOTICES_MOST} different notices; the others are not listed."
 TEXT_MOST = 400
 # A warning as Python prints it: file, line, class, text. Whatever a library writes before each of
 # its lines, such as `[rank1]: `, comes first.

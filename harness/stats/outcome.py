@@ -1,4 +1,4 @@
-"""One trial judged: pass, fail or void, and for a control whether it failed as stated; and where
+"""One trial judged: pass, fail or void, and for a control whether it failed as required; and where
 the evidence of a cell's trials is.
 """
 
@@ -420,7 +420,9 @@ def moments_of(
             )
     for seen in history.noted("world.deadline"):
         ms = round((seen.event.ns - begin) / 1e6, 3)
-        what = f"deadline: {numbered('rank', tuple(seen.event.values.get('ranks', ())))} still ran"
+        what = (
+            f"deadline: {numbered('rank', tuple(seen.event.values.get('ranks', ())))} still running"
+        )
         moments.append((seen.event.ns, Moment(rank=None, ms=ms, what=what, line=seen.line)))
     return [moment for _, moment in sorted(moments, key=lambda item: item[0])]
 

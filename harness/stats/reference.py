@@ -137,18 +137,18 @@ def doubts(scenario: Scenario, histories: Sequence[History]) -> list[VerdictReas
             where = f" on rank {rank}" if last.size > 1 else ""
             if part.missing:
                 why = (
-                    f"{who} did not give a value for check {check.id} to compare with{where}:"
+                    f"{who} did not return a value for check {check.id} to compare with{where}:"
                     f" {part.reason}"
                 )
                 reasons.append(VerdictReason(VerdictCode.REFERENCE_FAILED, why))
             elif not part.passed and part.uncompared and _said_alike(check, last, rank):
                 why = (
-                    f"{who} gave no value that check {check.id} could compare with{where}:"
+                    f"{who} returned no value that check {check.id} could compare with{where}:"
                     f" {part.reason}"
                 )
                 reasons.append(VerdictReason(VerdictCode.REFERENCE_FAILED, why))
             elif not part.passed:
-                why = f"{who} gave two answers in two runs{where}: check {check.id}: {part.reason}"
+                why = f"{who} returned different results in two runs{where}: check {check.id}: {part.reason}"
                 reasons.append(VerdictReason(VerdictCode.REFERENCE_DIFFERS, why))
     return reasons
 

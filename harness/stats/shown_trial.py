@@ -338,7 +338,7 @@ def hung_trial(
         proof = f"The world {verb} for {values.get('seconds')} s."
         line = proved[0].line
     if unproved := history.noted("world.unproved"):
-        proof = f"That it hangs is not proved: {unproved[0].event.values.get('why')}."
+        proof = f"The hang is not proved: {unproved[0].event.values.get('why')}."
         line = unproved[0].line
     ranks = [
         standing

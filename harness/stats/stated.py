@@ -25,7 +25,7 @@ from harness.stats.hang import hang_deviation
 
 
 class StatedEnd(NamedTuple):
-    """How some ranks of a control failed as stated.
+    """How some ranks of a control failed as required.
 
     The fields are those of `harness.stats.tally.Way`.
     """
@@ -49,7 +49,7 @@ def deviation(
     silence: float,
     line_of: Callable[[str, int], str | None],
 ) -> Deviation | None:
-    """How a control trial differs from what it must do; None where it failed exactly as stated.
+    """How a control trial differs from what it must do; None where it failed exactly as required.
 
     Args:
         must_fail: what is stated.
@@ -102,7 +102,7 @@ def _moments(
     history: History,
     by_rank: Mapping[int, RankEnd],
 ) -> list[int] | Deviation:
-    """When the ranks failed a check as stated, in nanoseconds, or how that went otherwise."""
+    """When the ranks failed a check as required, in nanoseconds, or how that went otherwise."""
     finding = next(found for found in findings if found.check == one.check)
     if finding.passed:
         others = [found.check for found in findings if not found.passed]
@@ -163,7 +163,7 @@ def does_not_say_why(hang: HangsAt, findings: Sequence[Finding]) -> Deviation | 
 def stated_ends(
     must_fail: MustFail, findings: Sequence[Finding], history: History
 ) -> list[StatedEnd]:
-    """How the stated ranks of a trial failed that failed as stated: ranks that failed in one way
+    """How the stated ranks of a trial failed that failed as required: ranks that failed in one way
     are one entry.
     """
     wanted = must_fail.ranks.of(history.size)
@@ -212,7 +212,7 @@ def _failed_as_stated(
     by_rank: Mapping[int, RankEnd],
     rank: int,
 ) -> int | Deviation | None:
-    """When a rank failed as stated, on CLOCK_MONOTONIC; None where it only followed another one.
+    """When a rank failed as required, on CLOCK_MONOTONIC; None where it only followed another one.
 
     Or how it did not.
     """
@@ -316,7 +316,7 @@ def _other_cause(
         must_fail: what is stated.
         history: the trial's events.
         by_rank: every rank's end.
-        wanted: ranks that failed as stated.
+        wanted: ranks that failed as required.
         before: when the first of them did; None where whatever ended is a cause, as in a world that
             hangs.
     """
@@ -325,7 +325,7 @@ def _other_cause(
         by_rank[rank].peer_gone for rank in wanted if rank in by_rank
     )
     for end in sorted(by_rank.values(), key=lambda rank_end: rank_end.ns):
-        # What became of a stated rank after it failed as stated is a consequence.
+        # What became of a stated rank after it failed as required is a consequence.
         if end.is_clean or end.fault or end.stopped or end.rank in wanted:
             continue
         # The stated end on a rank that the check does not ask is the bug too, and no other cause.

@@ -29,7 +29,7 @@ Word = Literal["PASS", "FAIL", "INCONCLUSIVE", "SKIPPED"]
 
 
 class Instead(Model):
-    """Another way that a control went instead of failing as stated, and in how many trials."""
+    """Another way that a control went instead of failing as required, and in how many trials."""
 
     code: DeviationCode = Field(strict=False)
     text: str
@@ -37,7 +37,7 @@ class Instead(Model):
 
 
 class Way(Model):
-    """One way in which ranks of a control failed as stated, and in how many trials those ranks did.
+    """One way in which ranks of a control failed as required, and in how many trials those ranks did.
 
     Attributes:
         what: type of the error, signal, exit code, `hang`, or the check that does not hold where no
@@ -63,7 +63,7 @@ class StartCounts(Model):
         made: all of them.
         counted: starts with a counted trial, or that failed.
         failed: of those, starts that ended by themselves, or in which a trial failed.
-        as_stated: of those, starts in which every counted trial failed as stated.
+        as_stated: of those, starts in which every counted trial failed as required.
         voids: starts that have not failed, and have a void trial.
     """
 
@@ -100,7 +100,7 @@ class Tally(Model):
         voids: trials that are void.
         upper: upper bound of the failure rate at the scenario's confidence.
         upper_with_voids: the same if every void trial had been a failure.
-        as_stated: for a control, counted trials that failed as stated.
+        as_stated: for a control, counted trials that failed as required.
         how: for a control, how those did, the most frequent way first.
         otherwise: for a control, what the others did instead, by text.
         p_value: for a control, Fisher's one-sided p against the candidate.
@@ -175,13 +175,13 @@ def tally_control(
     starts: Starts = NO_STARTS,
     holds: bool = False,
 ) -> Tally:
-    """Count those of the control, as stated or not, and hold them against the candidate's.
+    """Count those of the control, as required or not, and hold them against the candidate's.
 
     Args:
         scenario: what is asked.
         trials: of the control.
         candidate: its counts.
-        ends: how ranks of the control failed as stated, with the trials in which they did, in
+        ends: how ranks of the control failed as required, with the trials in which they did, in
             order.
         starts: of the control's trials.
         holds: whether the control is stated to hold in this cell: then nothing has to set it apart.
@@ -223,13 +223,13 @@ SMALL = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "
 
 
 class Watches(TrialKeeper):
-    """How the control's trials of a cell failed as stated, and how worlds hung that had to be
+    """How the control's trials of a cell failed as required, and how worlds hung that had to be
     stopped.
 
     Attributes:
         silence: the longest silence of the candidate's trials that passed, in seconds; 0 where no
             hang is stated.
-        ends: by how ranks failed as stated, the numbers of those trials.
+        ends: by how ranks failed as required, the numbers of those trials.
     """
 
     def __init__(self, scenario: Scenario, cell: Cell) -> None:
@@ -238,7 +238,7 @@ class Watches(TrialKeeper):
         self._hang = self._stated.hang if self._stated is not None else None
         self._applies = self._stated is not None and self._stated.applies(cell.values)
         self._within = self._stated.within if self._stated is not None else 0.0
-        # Seconds for which each trial stood still that hung as stated, by its number.
+        # Seconds for which each trial stood still that hung as required, by its number.
         self._stood: dict[int, float] = {}
         self._spoiled = ""
         self._hung: dict[Arm, HungTrial] = {}
@@ -289,7 +289,7 @@ class Watches(TrialKeeper):
         )
 
     def judge(self, trials: list[Trial]) -> list[Trial]:
-        """Return the trials of the control, in which those no longer failed as stated that do not
+        """Return the trials of the control, in which those no longer failed as required that do not
         count.
 
         Called once, when all were taken: takes the same trials out of `ends`, and adds to where the
@@ -315,7 +315,7 @@ class Watches(TrialKeeper):
         ]
 
     def _lacks(self) -> tuple[str, Collection[int]]:
-        """Why trials that hung as stated do not count, and which."""
+        """Why trials that hung as required do not count, and which."""
         if self._spoiled:
             return f"it hung, but {self._spoiled}", self._stood.keys()
         short = [index for index, seconds in self._stood.items() if seconds < self._within]

@@ -209,8 +209,8 @@ class Teeth(TrialKeeper):
             for sentence in self._left_open(check, self._tried.get((cell, check.id)))
         ]
         left += [
-            f"more than half of what check {check} compared on {numbered('rank', sorted(ranks))} is"
-            " NaN or infinite on both sides"
+            f"more than half of the values that check {check} compared on"
+            f" {numbered('rank', sorted(ranks))} are NaN or infinite on both sides"
             for (where, check), ranks in self._unbounded.items()
             if where == cell and ranks
         ]
@@ -222,8 +222,8 @@ class Teeth(TrialKeeper):
             if tried is not None and tried.most >= LEAST:
                 why = "there was no other array of the same shape"
             yield (
-                f"no wrong array was tried on check {check.id}, so this run does not show that"
-                f" {allowed(check)} refuses one: {why}"
+                f"no wrong array was tried on check {check.id} because {why}, so this run does not"
+                f" show that {allowed(check)} rejects one"
             )
         elif tried.needles and not tried.refused:
             apart = min(
@@ -232,10 +232,10 @@ class Teeth(TrialKeeper):
             )
             if apart is not None:  # else the cell is told to be toothless
                 yield (
-                    f"check {check.id} accepts every wrong array that the harness tried in place of"
-                    f" the right one ({tried.words}): it allows {allowed(check)}, and the largest"
+                    f"check {check.id} accepts every wrong array that the harness tried instead of"
+                    f" the right one ({tried.words}). It allows {allowed(check)}, and the largest"
                     f" number compared is {tried.scale:.4g} in size. Only the control shows that"
-                    f" the check can fail, where it was off by {apart:.4g}"
+                    f" the check can fail, with a difference of {apart:.4g}"
                 )
         elif (
             tried.refused
@@ -243,9 +243,9 @@ class Teeth(TrialKeeper):
             and 2 * tried.telling[0] < tried.telling[1]
         ):
             yield (
-                f"of {tried.telling[1]} elements that check {check.id} compares, no wrong array"
-                f" that was tried differs in more than {tried.telling[0]}: the others are equal or"
-                " masked, and this run does not show that they were computed"
+                f"of {tried.telling[1]} elements that check {check.id} compares, no tried wrong"
+                f" array differs in more than {tried.telling[0]}. The others are equal or masked,"
+                " so this run does not show that they were computed"
             )
 
 

@@ -22,7 +22,7 @@ from harness.checks.requests import RequestsCheck
 from harness.checks.shards_cover import ShardsCoverCheck, plan_of, shards_of
 from harness.forms.digest import sha256
 from harness.forms.strict_json import JSON
-from harness.forms.text import numbered, plural
+from harness.forms.text import joined, numbered, plural
 from harness.history import ARTEFACT_FOUND, CODED_END, LEDGERS_COMPARED, History
 from harness.numeric.parity import NAME, PHASES
 from harness.scenario import Scenario
@@ -101,10 +101,9 @@ def swapped(scenario: Scenario) -> str:
         return ""
     checks = "check" if len(asked) == 1 else "checks"
     return (
-        f"{checks} {', '.join(asked)} cannot see that the subject swapped two receives without"
-        " tags, of one shape and type: every call still has its other end, and every byte arrives"
-        " as it was sent. For payloads that the subject codes, collective-correct checks whose"
-        " they are"
+        f"{checks} {joined(asked)} cannot detect that the subject swapped two receives of the same"
+        " shape and type without tags, because every call still has a matching call and every byte"
+        " arrives as it was sent. For coded payloads, collective-correct checks the sender"
     )
 
 
@@ -113,8 +112,7 @@ def lazy(scenario: Scenario) -> str:
     if scenario.digests != "eager":
         return ""
     return (
-        "MLX calls were evaluated one by one for their digests, so this run does not show how they"
-        " behave lazily"
+        "MLX calls were evaluated one by one for their digests, so lazy evaluation was not tested"
     )
 
 
@@ -125,7 +123,7 @@ def _size(check: EquivalentCheck, history: History) -> str:
     if parity is None or not parity.sensitivity:
         return (
             "the reference tried no defect of known size, so this run does not show how small a"
-            f" defect check {check.id} detects, or that the noise it allows is only noise"
+            f" defect check {check.id} detects, or that its limit allows only noise"
         )
     if not (smallest := smallest_seen(history.reference, parity)):
         return (
@@ -135,8 +133,8 @@ def _size(check: EquivalentCheck, history: History) -> str:
     # What is off at every position shows in the middle distance too, what is off at one in the
     # largest alone.
     return (
-        f"the smallest defect that check {check.id} is known to detect is {smallest}. A defect at"
-        " few positions may be larger and still go undetected"
+        f"the smallest defect that check {check.id} is known to detect is this: {smallest}. A"
+        " defect at few positions may be larger and still go undetected"
     )
 
 
@@ -159,7 +157,7 @@ def _prompts(history: History) -> Iterator[str]:
     for alike in digests.values():
         if len(alike) > 1:
             yield (
-                f"{numbered('prompt', sorted(alike))} gave bit-identical logits, so they count as"
+                f"{numbered('prompt', sorted(alike))} have bit-identical logits, so they count as"
                 " one prompt"
             )
     if rows and all(many == 1 for many in rows):
@@ -201,10 +199,10 @@ def _how_asked(scenario: Scenario, axes: Mapping[str, object]) -> str:
     """
     names = {scenario.subject.use, scenario.subject.beside} & READY.ours.keys()
     if not any("sampling" in READY.ours[name].arguments for name in names if name is not None):
-        return ", and nothing beyond that. How requests were batched and sampled is not known"
+        return " only. It is unknown how requests were batched and sampled"
     stated = scenario.subject.arms["candidate"].with_.get("sampling", "greedy")
     sampling = axes.get("sampling", stated)
-    return f", at batch size 1 with {sampling} sampling, and nothing beyond that"
+    return f" only, at batch size 1 with {sampling} sampling"
 
 
 def _chunks(history: History) -> str:
@@ -267,8 +265,8 @@ def _replicated(check: object, history: History) -> str:
 def _own_word(scenario: Scenario) -> str:
     """Return what ranks say of themselves, and nothing else shows."""
     said = {
-        InfluenceCheck: "having changed only its own shard",
-        ShardsCoverCheck: "which bytes it used",
+        InfluenceCheck: "the shard that it changed",
+        ShardsCoverCheck: "the bytes that it used",
     }
     asked = [(check.id, said[type(check)]) for check in scenario.checks if type(check) in said]
     if not asked:

@@ -18,7 +18,7 @@ from harness.checks.finding import canonical
 from harness.checks.influence import InfluenceCheck
 from harness.faults.proof import STRUCK, noted
 from harness.forms.problem import closest
-from harness.forms.text import plural
+from harness.forms.text import joined, plural
 from harness.history import ARTEFACT_FOUND, History, artefact_found
 from harness.scenario import Cell, Scenario, processes_of
 from harness.scenario.lint.sufficiency import OF_ONE, unasked, unsplit
@@ -161,8 +161,8 @@ class Unshown(TrialKeeper):
             *self._of_hangs(),
             self._never_varied(),
             *(
-                f"fault {fault} struck after the last event that a check asks for in {count} of"
-                f" {self._struck[fault]} trials of the candidate, so it had nothing left to disturb"
+                f"fault {fault} struck after the last event that a check uses in {count} of"
+                f" {self._struck[fault]} trials of the candidate, so it could not affect the result"
                 for fault, count in sorted(self._after.items())
                 if count
             ),
@@ -193,8 +193,8 @@ class Unshown(TrialKeeper):
         for name, exchanged in self._exchanged.items():
             if exchanged is None:
                 yield (
-                    f"whether the processes of {name} exchanged anything was not recorded"
-                    f" (services.{name}.hosts counts it), so each may have worked alone"
+                    f"the run did not record whether the processes of {name} exchanged anything"
+                    f" (services.{name}.hosts would count it), so each may have worked alone"
                 )
             elif not exchanged:
                 yield f"the processes of {name} exchanged nothing over the wire in any trial"
@@ -211,8 +211,8 @@ class Unshown(TrialKeeper):
             return ""
         many = plural(self._not_held, "artefact")
         return (
-            f"{many} of ranks are not in the evidence, because its size is limited: it has what the"
-            " checks found in them, and a verifier cannot compute that again"
+            f"{many} of ranks are not in the evidence, because its size is limited. It contains the"
+            " results of the checks, but a verifier cannot compute them again"
         )
 
     def _of_hangs(self) -> list[str]:
@@ -224,17 +224,17 @@ class Unshown(TrialKeeper):
                 "the proof that the control hangs covers the waits that the kernel shows. It does"
                 " not cover memory shared with a process outside the world, a device that is still"
                 " computing, a process that may still connect, open a named pipe or send a signal,"
-                " an alarm without a handler, and, where the sockets of ranks are hidden from us,"
-                " their timeouts (SO_RCVTIMEO)"
+                " or an alarm without a handler. If the sockets of ranks are hidden from us, it does"
+                " not cover their timeouts (SO_RCVTIMEO) either"
             ),
             (
-                "a library thread that renews a wait shorter than a window counts as waiting for"
-                " another rank, whatever it counts meanwhile"
+                "a library thread that repeats a wait shorter than a window counts as waiting for"
+                " another rank, even if it counts its attempts"
             ),
         ]
         if self._spun:
             limits.append(
-                "a loop that would end after the time it was watched looks like one that never ends"
+                "a loop that would end after the observed time looks like an endless loop"
             )
         return limits
 
@@ -272,19 +272,18 @@ class Unshown(TrialKeeper):
             return ""  # what one rank changes, another one computes with
         if self._called[cell]:
             return (
-                "ranks made collective calls, but no check compared the calls of one rank with"
-                " those of another (ledger-agrees does), so each rank may have called in a group"
-                " of its own"
+                "ranks made collective calls, but no check compared the calls of different ranks"
+                " (ledger-agrees would), so each rank may have made its calls in its own group"
             )
         if "collectives" in self._scenario.observe:
             return (
-                "the ledgers have no collective call or transfer between ranks, so each rank may"
+                "the ledgers contain no collective call or transfer between ranks, so each rank may"
                 " have worked alone"
             )
-        hint = "" if self._scenario.subject.program else " (observe: collectives records it)"
+        hint = "" if self._scenario.subject.program else " (observe: collectives would record it)"
         return (
-            f"nothing recorded whether the ranks exchanged anything{hint}, so each rank may have"
-            " worked alone"
+            f"the run did not record whether the ranks exchanged anything{hint}, so each rank may"
+            " have worked alone"
         )
 
     def _take_failed(self, cell: Cell, findings: Sequence[Finding], history: History) -> None:
@@ -320,7 +319,7 @@ class Unshown(TrialKeeper):
         checks = "the check detects" if len(names) == 1 else "these checks detect"
         control = self._scenario.subject.named("control")
         return (
-            f"{control} failed {', '.join(names)} only because it gave nothing to compare, so this"
+            f"{control} failed {joined(names)} only because it reported nothing to compare, so this"
             f" run does not show that {checks} a wrong value"
         )
 
@@ -333,8 +332,7 @@ class Unshown(TrialKeeper):
         checks = "the check can" if len(left) == 1 else "these checks can"
         control = self._scenario.subject.named("control")
         return (
-            f"{control} never failed {', '.join(left)}, so this run does not show that {checks}"
-            " fail"
+            f"{control} never failed {joined(left)}, so this run does not show that {checks} fail"
         )
 
     def _not_reported(self, name: str) -> str:
@@ -423,11 +421,9 @@ class Unshown(TrialKeeper):
         ]
         if not names:
             return ""
-        checks = (
-            f"check {names[0]}" if len(names) == 1 else f"each of the checks {', '.join(names)}"
-        )
+        checks = f"check {names[0]}" if len(names) == 1 else f"each of the checks {joined(names)}"
         return (
-            f"{checks} saw a single value in this run, so a subject that always gives that value"
+            f"{checks} saw a single value in this run, so a subject that always reports that value"
             " would pass"
         )
 
@@ -455,9 +451,9 @@ class Unshown(TrialKeeper):
         noun, what = ("check", "it compares") if len(names) == 1 else ("checks", "they compare")
         # Of a trial that failed a check, the others may have differed too.
         return (
-            f"a and b were bit-identical in every trial that passed, by the {noun}"
-            f" {', '.join(names)}, so this run does not show that what {what} depends on the"
-            " difference between a and b"
+            f"a and b were bit-identical in every trial that passed, by the {noun} {joined(names)},"
+            f" so this run does not show that the values that {what} depend on the difference"
+            " between a and b"
         )
 
     def _take_alike(self, history: History) -> None:

@@ -203,8 +203,8 @@ def decide(
         if over is not None:
             found += f", and {over.failed} of {plural(over.counted, 'start')} of the services"
         reason = (
-            f"{found}, so the failure rate may be as high as {candidate.upper:.1%}; below"
-            f" {limit:.1%} was asked"
+            f"{found}, so the failure rate may be as high as {candidate.upper:.1%}; required: below"
+            f" {limit:.1%}"
         )
         return "FAIL", [VerdictReason(VerdictCode.FAILURE_RATE, reason)]
     reasons: list[VerdictReason] = []
@@ -213,8 +213,8 @@ def decide(
         if candidate.starts is not None:
             trials += f" over {plural(candidate.starts.counted, 'start')} of the services"
         reason = (
-            f"no failure in {trials} only shows a failure rate below {candidate.upper:.1%}; below"
-            f" {limit:.1%} was asked"
+            f"no failure in {trials} only shows a failure rate below {candidate.upper:.1%};"
+            f" required: below {limit:.1%}"
         )
         reasons.append(VerdictReason(VerdictCode.TOO_FEW_TRIALS, reason))
     if candidate.counted < scenario.trials.candidate:
@@ -263,14 +263,14 @@ def _doubt(
     instead = "; ".join(f"instead, in {what.count}: {what.text}" for what in control.otherwise)
     if (share.every or holds) and as_stated < control.counted:
         word = "held" if holds else "failed"
-        reason = f"{who} {word} as stated in {as_stated} of {control.counted} trials: {instead}"
+        reason = f"{who} {word} as required in {as_stated} of {control.counted} trials: {instead}"
         yield VerdictReason(VerdictCode.CONTROL_NOT_AS_STATED, reason)
     elif holds:
         return
     elif not share.every and (as_stated == 0 or as_stated < share.at_least * control.counted):
         reason = (
-            f"{who} failed as stated in {as_stated} of {control.counted} trials, at least "
-            f"{share.at_least:.0%} is asked: {instead}"
+            f"{who} failed as required in {as_stated} of {control.counted} trials, but at least "
+            f"{share.at_least:.0%} is required: {instead}"
         )
         yield VerdictReason(VerdictCode.CONTROL_NOT_AS_STATED, reason)
     elif control.p_value is None or control.p_value >= SIGNIFICANT:

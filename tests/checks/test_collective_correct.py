@@ -142,7 +142,7 @@ RIGHT = coded.expected("all_reduce", None, rank=0, size=SIZE, sequence=2, **KNOW
         ),
         (lambda one: one.update(sequence=3), "call 2 has no report"),
         (lambda one: one.update(parts=[]), "no report of the result"),
-        (lambda one: one.update(bytes=16), "gave 16 bytes, not 20"),
+        (lambda one: one.update(bytes=16), "returned 16 bytes, not 20"),
         (lambda one: one.update(elements=4, bytes=16), "all_reduce #2 of 4 float32"),
         (lambda one: one.update(operation="all_gather"), "no report of the result"),
         (lambda one: one.update(dtype="float128"), "coded payloads do not support call"),

@@ -70,7 +70,7 @@ def test_a_run_that_could_not_have_seen_its_stated_defect_decides_nothing() -> N
     assert doubts(reference, sees=0.1) == []
     ((code, why),) = doubts(reference, sees=0.01)
     assert code is VerdictCode.REFERENCE_TOO_COARSE
-    assert "the smallest that was: a layer is too large by 0.1 (0.01 would not have been)" in why
+    assert "the smallest that it would show: a layer is too large by 0.1 (but not by 0.01)" in why
     assert "none was" in doubts(Reference(), sees=0.01)[0][1]
 
 
@@ -87,7 +87,7 @@ def test_a_variant_that_is_another_computation_is_named() -> None:
     ((code, why),) = doubts(reference, sees=0.01)
     assert code is VerdictCode.REFERENCE_TOO_COARSE
     assert (
-        "its variant 'prefill in chunks of 4' lies more than 1000 times as far from it in prefill"
+        "its variant 'prefill in chunks of 4' is more than 1000 times as far from it in prefill"
         in why
     )
 
@@ -100,7 +100,7 @@ def test_defects_of_two_sizes_with_the_same_bits_decide_nothing() -> None:
     ((code, why),) = doubts(same, sees=0.01)
     assert (code, why) == (
         VerdictCode.REFERENCE_FAILED,
-        "gave the same bits for defects of 0.01 and 0.1: one has not the size that is said",
+        "returned the same bits for defects of 0.01 and 0.1, so one of them does not have the stated size",
     )
     assert doubts(same) == []  # where nothing has to be seen, nothing rests on them
     nothing = with_sensitivity((0.1, 1e-2), (0.01, 1e-3), (0.001, 0.0), (0.0001, 0.0))
@@ -117,7 +117,7 @@ def test_defects_that_have_other_sizes_in_the_second_run_decide_nothing() -> Non
     ((code, why),) = doubts(reference, first_said=other)
     assert (code, why) == (
         VerdictCode.REFERENCE_DIFFERS,
-        "gave two answers in two runs: check it: its defects of known size have other sizes",
+        "returned different results in two runs: check it: its defects of known size have different sizes",
     )
 
 

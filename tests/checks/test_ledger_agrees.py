@@ -49,9 +49,7 @@ def test_a_difference_names_both_ranks_both_calls_and_both_lines() -> None:
         ledger(0, call(), call(reduction="sum")),
         ledger(1, call(), call("barrier", shape="", dtype="", elements=0)),
     )
-    reason = (
-        "rank 0 made all_reduce #2 of 4 float32 (sum) at step.py:9, rank 1 barrier #2 at step.py:9"
-    )
+    reason = "rank 0 made all_reduce #2 of 4 float32 (sum) at step.py:9, rank 1 made barrier #2 at step.py:9"
     assert [(part.passed, part.reason, part.uncompared) for part in found.ranks] == [
         (False, reason, False)
     ] * 2
@@ -59,7 +57,7 @@ def test_a_difference_names_both_ranks_both_calls_and_both_lines() -> None:
     assert (
         found.ranks[1].reason
         == "rank 0 made send #1 to rank 1 with tag 3 of 4 float32 at step.py:9, "
-        "rank 1 made no such call: its last is all_reduce #1 of 4 float32 at step.py:9"
+        "rank 1 made no such call; its last call is all_reduce #1 of 4 float32 at step.py:9"
     )
 
 
@@ -89,7 +87,7 @@ def test_what_shows_nothing_agrees_with_nothing(other: Ledger | bytes | None, wh
     """A rank without a ledger, with an empty one, another one or one that is not whole, fails it,
     and so do its peers.
 
-    For want of a comparison: no control fails as stated by it.
+    For want of a comparison: no control fails as required by it.
     """
     found = noted(WHOLE, other)
     assert [(part.passed, part.uncompared) for part in found.ranks] == [(False, True)] * 2
@@ -130,7 +128,9 @@ def test_a_world_of_one_has_nobody_to_agree_with() -> None:
     for own in ((call(group=CallGroup("torch", "0", (0,))),), ()):
         found = noted(ledger(0, *own, size=1))
         assert found.passed, found
-        assert "a world of one has no other rank to agree with" in str(found.ranks[0].observed)
+        assert "a world with one rank has no other rank to agree with" in str(
+            found.ranks[0].observed
+        )
     assert not noted(None).passed
     assert not noted(
         last(ledger(0, *[call(group=CallGroup("torch", "0", (0,)))] * 5, size=1), kept=2)

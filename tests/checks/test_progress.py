@@ -62,7 +62,7 @@ def test_steady_ranks_pass_and_the_longest_pause_is_told() -> None:
     """Moves that follow each other in time pass, counted and with the longest pause."""
     found = judge(world(STEADY, STEADY), counter="number", at_least=4)
     assert found.passed
-    assert found.ranks[0].observed == "4 moves, the longest pause 0.100 s"
+    assert found.ranks[0].observed == "4 steps, longest pause 0.100 s"
 
 
 @pytest.mark.parametrize(

@@ -149,10 +149,10 @@ def test_passes_with_the_same_bits_show_the_influence_of_nobody() -> None:
     pass.
     """
     every = {(changed, seen): 0.5 for changed in (0, 1) for seen in (0, 1)}
-    why = "in each another rank's share has to be changed, and no other"
+    why = "but each pass must change the shard of a different rank"
     assert influences(every) == [
-        f"rank 1 kept the same logits to the bit in pass 0 and 1: {why}",
-        f"rank 0 kept the same logits to the bit in pass 1 and 0: {why}",
+        f"rank 1 kept bit-identical logits in passes 0 and 1, {why}",
+        f"rank 0 kept bit-identical logits in passes 1 and 0, {why}",
     ]
 
 
@@ -164,11 +164,9 @@ def test_whole_models_side_by_side_have_no_influence_on_each_other() -> None:
     own = {(0, 0): 0.5, (1, 1): 0.5, (0, 1): 0.0, (1, 0): 0.0}
     assert (
         influences(own)[0]
-        == "it has no influence: with its share changed the logits of rank 1 did not move"
+        == "it has no influence: with its shard changed, the logits of rank 1 did not move"
     )
-    assert all(
-        "of what noise does" in why for why in influences({**own, (0, 1): 1e-7, (1, 0): 1e-7})
-    )
+    assert all("of the noise" in why for why in influences({**own, (0, 1): 1e-7, (1, 0): 1e-7}))
     assert "not finite" in influences({**own, (0, 1): np.nan})[0]
     assert influences({(0, 1): 0.5})[1] == "rank 0 kept no influence.1.prefill.logits"
 
@@ -179,6 +177,6 @@ def test_a_share_has_to_be_changed_alone() -> None:
     both = [[("perturbed", {"number": 0}), ("perturbed", {"number": 1})]] * 2
     assert (
         influences(every, said=both)[0]
-        == "in pass 0 its share alone has to be changed, and ranks 0, 1 did"
+        == "in pass 0 only its shard may be changed, but ranks 0, 1 changed theirs"
     )
-    assert "nobody did" in influences(every, said=[[], []])[0]
+    assert "no rank changed its" in influences(every, said=[[], []])[0]

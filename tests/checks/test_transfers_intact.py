@@ -48,10 +48,7 @@ def test_what_arrived_whole_holds() -> None:
 def test_damage_names_both_ranks_both_calls_and_both_lines() -> None:
     """Of a transfer what each end had; of a sum which result is not one."""
     other = digested(ledger(1, receive(0)), part(1, "received", 6, whom=0))
-    reason = (
-        "rank 1 got in recv #1 from rank 0 of 4 float32 at step.py:9 something else than rank 0"
-        " gave in send #1 to rank 1 of 4 float32 at step.py:9"
-    )
+    reason = "rank 1 got in recv #1 from rank 0 of 4 float32 at step.py:9 different data than rank 0 gave in send #1 to rank 1 of 4 float32 at step.py:9"
     assert [(one.reason, one.uncompared) for one in of(noted(SENT, other)).ranks] == [
         (reason, False)
     ] * 2
@@ -61,7 +58,7 @@ def test_damage_names_both_ranks_both_calls_and_both_lines() -> None:
     ]
     found = of(noted(*most)).ranks[1].reason
     assert found.startswith(
-        "rank 1 got in all_reduce #1 of 4 float32 (max) at step.py:9 a result that differs from"
+        "rank 1 got in all_reduce #1 of 4 float32 (max) at step.py:9 a result that does not follow from"
     )
 
 

@@ -67,7 +67,9 @@ def test_a_folder_a_report_and_a_bundle_are_shown_alike(
     assert [one.code for one in shown] == [0, 0, 0]
     bodies = [one.out.split("\nMade ")[0] for one in shown]
     assert len(set(bodies)) == 1
-    failed = "It failed as stated in 2 of 2 trials: AssertionError at assert thing on rank 1."
+    failed = (
+        "The control failed as required in 2 of 2 trials: AssertionError at assert thing on rank 1."
+    )
     assert f"Control     {failed}" in bodies[0]
     assert "This run" not in bodies[0]
     every = [rankproof("show", str(given), "--all", env=WIDE).out for given in (folder, bundle)]
@@ -119,7 +121,9 @@ def test_nobody_signed(rankproof: Run, scenario: Write) -> None:
     """An unsigned run says so on the first screen of its report and at the end of what is shown."""
     ran = rankproof("run", str(scenario()), "--unsigned")
     assert ran.record.run.signer is None
-    unsigned = "**Signed by.** **nobody**: anyone who had this file may have changed it.\n"
+    unsigned = (
+        "**Signed by.** **no one**, so anyone with access to this file may have changed it.\n"
+    )
     assert unsigned in (ran.folder / "report.md").read_text().split("\n## ")[0]
     assert "Signature: UNSIGNED" in rankproof("show", str(ran.folder), env=WIDE).out
 
@@ -132,7 +136,10 @@ def test_nobody_signed(rankproof: Run, scenario: Write) -> None:
             b"AssertionError at `assert thing` on rank 1",
             b"AssertionError at `assert other` on rank 1",
         ),
-        (b"It failed as stated in 2 of 2 trials", b"It failed as stated in 50 of 50 trials"),
+        (
+            b"The control failed as required in 2 of 2 trials",
+            b"The control failed as required in 50 of 50 trials",
+        ),
         (b"**Not shown.** ", b"**Not shown.** Nothing. "),
         (b"**Signed by.** ", b"**Signed by.** release, "),
     ],
@@ -179,7 +186,7 @@ def test_a_control_that_fails_elsewhere_is_said_on_the_first_screen(
     assert ran.code == 2
     said = (ran.folder / "report.md").read_text()
     assert (
-        "**Control.** It failed as stated in 0 of 2 trials. Instead, in 2: rank 1 did not fail at"
+        "**Control.** The control failed as required in 0 of 2 trials. Instead, in 2 trials: rank 1 did not fail at"
         in said
     )
     assert "assert thing is not None" in said.split("\n## ")[0]
@@ -223,7 +230,7 @@ def test_the_repository_that_was_run_may_list_the_signer(
     assert signer is not None
     assert signer.name == "release"
     said = (ran.folder / "report.md").read_text().split("\n## ")[0]
-    assert f"`{signer.key}`, listed for release in the repository that was run" in said
+    assert f"`{signer.key}`, listed for release in the tested repository" in said
 
 
 @pytest.mark.slow

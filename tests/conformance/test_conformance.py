@@ -106,7 +106,7 @@ def test_a_report_is_verified_by_whoever_has_its_folder(signed: Path, key: Path)
     """Rows are judged again from the bytes, and the text is rendered again."""
     found = verified(signed, key)
     assert found.ok, found.steps
-    assert "its plan is this version's" in str(found.steps)
+    assert "its plan matches this version" in str(found.steps)
     record = ConformanceRecord.decode((signed / PATH).read_bytes())
     assert record.verdict == "FAIL"
     assert [row.name for row in record.of("VIOLATES")] == ["n"]
@@ -191,7 +191,7 @@ def test_two_servers_are_compared_row_by_row(correct: str, tmp_path: Path, key: 
         before = older(made(old, tmp_path, rows=rows).record)
         finished = made(new, tmp_path, key=key, rows=rows, against=before)
     screen = " ".join(render_terminal(first_screen(finished.record), 80).plain.split())
-    assert "CONFORMS there and not here: n. CONFORMS here and not there: echo." in screen
+    assert "CONFORMS only on the older server: n. CONFORMS only on this server: echo." in screen
     changed = [(row.name, word, row.word) for row, word in finished.record.changed()]
     assert changed == [("n", "CONFORMS", "VIOLATES"), ("echo", "VIOLATES", "CONFORMS")]
     found = verified(finished.folder, key)

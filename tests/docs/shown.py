@@ -133,7 +133,7 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
             "rankproof list faults",
             "rankproof run docs/examples/plugin/scenario/steps.yaml",
         ),
-        NotRun("tests/test_plugin_example.py does it, in an environment of its own"),
+        NotRun("tests/test_plugin_example.py does it, in its own environment"),
     ),
     "docs/scale.md": {"nox -s bench -- --only scale": BENCH},
     "docs/gate.md": {

@@ -368,7 +368,7 @@ def test_the_form_for_a_repository_runs(place: Place) -> None:
     place.done("git add -A && git commit -q -m bug")
     package.write_text(mean.format("x /= dist.get_world_size()"))
     said = place.done("rankproof run scenarios/mean --try")
-    assert "failed as stated" in said
+    assert "failed as required" in said
 
 
 def test_every_page_with_commands_is_prepared() -> None:

@@ -144,13 +144,13 @@ def test_a_call_that_cannot_be_struck_is_made_as_it_is(live: Live, fault: Make) 
             "stale-payload",
             "all_gather",
             1,
-        ): "there is no such earlier call, so no payload can be sent again",
+        ): "there is no earlier call whose payload could be sent again",
         ("stale-payload", "all_gather", 2): "that does not change its payload",
         (
             "skip-call",
             "all_gather",
             3,
-        ): "it made no call 3 of all_gather after door that was struck, and returned",
+        ): "it made no all_gather call 3 after door that was struck, and returned",
     }
     faults = [
         fault(kind=kind, ranks=[1], at="door", operation=operation, nth=nth).model_copy(

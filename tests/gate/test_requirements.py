@@ -203,9 +203,10 @@ def test_a_tree_that_was_changed(place: Place, copy: Make, dirty: bool | None) -
     assert not_met(found) == {}
     # No row says that the commit's code ran.
     assert (
-        row(found, "commit").reason == f"it says that it ran in a checkout of {place.commit[:12]}"
+        row(found, "commit").reason
+        == f"according to the report, it ran in a checkout of {place.commit[:12]}"
     )
-    assert row(found, "tree").reason == "not asked"
+    assert row(found, "tree").reason == "not required"
     assert "the candidate ran" not in row(found, "code").reason
 
 
@@ -347,7 +348,7 @@ def test_a_skipped_cell_cannot_tell(place: Place, copy: Make) -> None:
     assert _decided(place, skipped) == {"cells": "CANNOT TELL"}
     # Control and trials speak of what ran: the skipped cell has neither.
     reasons = {found.name: found.reason for found in _rows(place, skipped)}
-    assert reasons["control"] == "a control failed as stated in every required cell that ran"
+    assert reasons["control"] == "a control failed as required in every required cell that ran"
     assert reasons["trials"].endswith("in every required cell that ran")
     place.policy(
         base=POLICY.replace("{scenario: words}", f'{{scenario: words, cells: ["{CELLS[0]}"]}}')
@@ -388,7 +389,7 @@ def test_a_cell_that_the_scenario_does_not_have(place: Place, copy: Make) -> Non
 
 
 def test_a_control_is_required(place: Place, copy: Make) -> None:
-    """Without a control that failed as stated, the rule about controls refuses by itself."""
+    """Without a control that failed as required, the rule about controls refuses by itself."""
     record = Record.decode((copy().sign().folder / "results.json").read_bytes())
     first, *rest = record.judgement.cells
     bare = _with_cells(record, first.model_copy(update={"control": None}), *rest)
@@ -438,8 +439,14 @@ def test_an_age_is_told_in_plain_words(
     """
     made = datetime.now(UTC).replace(microsecond=0)
     copy().made(made).sign()
-    assert row(place.gate(now=made + ago), "age").reason == f"it says it was made {words} ago"
-    assert row(place.gate(now=made - ago), "age").reason == f"it says it was made {words} from now"
+    assert (
+        row(place.gate(now=made + ago), "age").reason
+        == f"according to the report, it was made {words} ago"
+    )
+    assert (
+        row(place.gate(now=made - ago), "age").reason
+        == f"according to the report, it was made {words} from now"
+    )
 
 
 def test_a_report_from_the_future(place: Place, copy: Make) -> None:
@@ -586,5 +593,5 @@ def test_a_failure_of_a_changed_tree_is_not_the_commits(place: Place, copy: Make
     copy().sign()
     found = place.gate()
     assert _words(found) == ("OPEN", {})
-    said = "none of 1 report of this commit says FAIL; 1 report of a changed tree not counted"
+    said = "none of 1 report of this commit is a FAIL; 1 report of a changed tree not counted"
     assert row(found, "failures").reason == said

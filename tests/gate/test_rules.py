@@ -142,7 +142,7 @@ def test_every_rule_of_the_documentation_is_asked() -> None:
 @pytest.mark.parametrize(
     ("changes", "require", "word", "words"),
     [
-        ({}, "commit", "MET", "and that this is the candidate's revision"),
+        ({}, "commit", "MET", "which is the candidate's revision"),
         (
             {"commit": "0" * 40},
             "commit",
@@ -155,7 +155,12 @@ def test_every_rule_of_the_documentation_is_asked() -> None:
             "REFUSED",
             "the candidate ran revision v1 = abababababab of ./x",
         ),
-        ({"repo": "./x"}, "elsewhere", "MET", "of ./x, by the policy"),
+        (
+            {"repo": "./x"},
+            "elsewhere",
+            "MET",
+            "as the policy allows, the candidate is revision v1 = ",
+        ),
         # Another commit of this repository is not "elsewhere".
         ({"commit": "0" * 40}, "elsewhere", "REFUSED", "of the same repository"),
     ],
@@ -176,7 +181,7 @@ def test_a_candidate_of_the_working_tree_has_no_revision() -> None:
     """Then the row says no more than that it ran in a checkout of the commit."""
     assert ruled("commit", basis(), report()) == (
         "MET",
-        "it says that it ran in a checkout of abababababab",
+        "according to the report, it ran in a checkout of abababababab",
     )
 
 
@@ -203,7 +208,7 @@ def test_a_tree_that_is_not_the_commit(
     word, reason = ruled("tree", basis(), one)
     assert word == "REFUSED"
     assert words in reason
-    assert ruled("tree", basis("tree: any"), one) == ("MET", "not asked")
+    assert ruled("tree", basis("tree: any"), one) == ("MET", "not required")
 
 
 def test_code_that_is_not_the_commits_is_refused_by_name() -> None:
@@ -297,7 +302,7 @@ def test_the_row_names_whose_code_ran() -> None:
         in ruled("code", basis(), built)[1]
     )
     # Where any tree is accepted, no row says whose code it was.
-    assert ruled("code", basis("tree: any"), report()) == ("MET", "not asked")
+    assert ruled("code", basis("tree: any"), report()) == ("MET", "not required")
 
 
 def test_a_scenario_that_is_no_claim_never_counts() -> None:
@@ -371,11 +376,11 @@ def held(name: str) -> dict[str, Any]:
 
 
 def test_a_control_that_failed_as_stated_in_every_cell() -> None:
-    """It failed in each required cell, or held as stated beside one where it failed, and the row
+    """It failed in each required cell, or held as required beside one where it failed, and the row
     counts those.
     """
     both = basis(require=BOTH)
-    said = "a control failed as stated in every required cell that ran"
+    said = "a control failed as required in every required cell that ran"
     assert ruled("control", both, report(cell(), cell(OTHER))) == ("MET", said)
     assert ruled("control", both, report(cell(), held(OTHER))) == ("MET", f"{said}, or passed (1)")
     assert ruled("control", both, report(cell(), skipped(OTHER))) == ("MET", said)
@@ -383,17 +388,17 @@ def test_a_control_that_failed_as_stated_in_every_cell() -> None:
 
 
 def test_a_control_that_shows_nothing() -> None:
-    """None at all, one that did not do as stated in one cell, or one that holds in all of them."""
+    """None at all, one that did not do as required in one cell, or one that holds in all of them."""
     both = basis(require=BOTH)
     idle = cell(OTHER, control=("pass",) * 5)
     assert ruled("control", both, report(cell(), idle)) == (
         "REFUSED",
-        f"no control failed as stated: {OTHER}",
+        f"no control failed as required: {OTHER}",
     )
     bare = {**cell(OTHER), "control": None}
     assert ruled("control", both, report(cell(), bare)) == (
         "REFUSED",
-        f"no control failed as stated: {OTHER}",
+        f"no control failed as required: {OTHER}",
     )
     word, reason = ruled("control", both, report(held(CELL), held(OTHER)))
     assert word == "REFUSED"
@@ -401,7 +406,7 @@ def test_a_control_that_shows_nothing() -> None:
     whole = report()
     alone = whole.record.model_copy(update={"arms": {"candidate": whole.record.arms["candidate"]}})
     found = ruled("control", basis(), replace(whole, record=alone))
-    assert found == ("REFUSED", "no control failed as stated: the scenario has none")
+    assert found == ("REFUSED", "no control failed as required: the scenario has none")
 
 
 @pytest.mark.parametrize("arm", ["candidate", "control"])
@@ -439,9 +444,15 @@ def test_the_edges_of_an_age(seconds: int, *, is_met: bool) -> None:
 
 def test_an_age_in_words() -> None:
     """A report of the future is new, and one without a limit says none."""
-    assert ruled("age", basis(), of_age(-60)) == ("MET", "it says it was made 0 seconds ago")
+    assert ruled("age", basis(), of_age(-60)) == (
+        "MET",
+        "according to the report, it was made 0 seconds ago",
+    )
     limited = ruled("age", basis("max_age: 1d"), of_age(60))
-    assert limited == ("MET", "it says it was made 1 minute ago, at most 1 day is allowed")
+    assert limited == (
+        "MET",
+        "according to the report, it was made 1 minute ago, at most 1 day is allowed",
+    )
     assert ruled("age", basis(), report(run={"made": "yesterday"}))[0] == "REFUSED"
 
 
@@ -463,7 +474,10 @@ def test_a_span_in_words(seconds: int, words: str) -> None:
 
     Never a unit of which there are none.
     """
-    assert ruled("age", basis(), of_age(seconds))[1] == f"it says it was made {words} ago"
+    assert (
+        ruled("age", basis(), of_age(seconds))[1]
+        == f"according to the report, it was made {words} ago"
+    )
 
 
 def test_a_challenge_is_borne_by_the_report() -> None:
@@ -476,7 +490,10 @@ def test_a_challenge_is_borne_by_the_report() -> None:
     assert "has no challenge," in ruled("challenge", asked, report())[1]
     other = ruled("challenge", asked, report(run={"challenge": "run 6"}))
     assert (other[0], "the challenge 'run 6'," in other[1]) == ("REFUSED", True)
-    assert ruled("challenge", basis(), report(run={"challenge": "run 6"})) == ("MET", "not asked")
+    assert ruled("challenge", basis(), report(run={"challenge": "run 6"})) == (
+        "MET",
+        "not required",
+    )
     required = basis("challenge: required")
     assert ruled("challenge", required, report(run={"challenge": "run 7"}))[0] == "MISSING"
     both = basis("challenge: required", challenge="run 7")
@@ -525,7 +542,7 @@ def test_as_many_worlds_at_a_time_as_are_allowed() -> None:
         "2 worlds at a time",
     )
     assert ruled("jobs", basis("max_jobs: 2"), report(run={"jobs": 3}))[0] == "REFUSED"
-    assert ruled("jobs", basis(), report(run={"jobs": 99})) == ("MET", "not asked")
+    assert ruled("jobs", basis(), report(run={"jobs": 99})) == ("MET", "not required")
 
 
 @pytest.mark.parametrize(
@@ -541,7 +558,7 @@ def test_the_nix_environment_of_a_run(nix: dict[str, Any] | None, word: str) -> 
     """It is there, as pinned and not stale, where it is asked for; else nothing is asked."""
     one = report(environment={"nix": nix})
     assert ruled("nix", basis("environment: {nix: true}"), one)[0] == word
-    assert ruled("nix", basis(), one) == ("MET", "not asked")
+    assert ruled("nix", basis(), one) == ("MET", "not required")
 
 
 def test_the_lock_of_a_run() -> None:
@@ -556,7 +573,7 @@ def test_the_lock_of_a_run() -> None:
         ruled("lock", asked, report())[1]
         == "the environment of the run was not made from a lock file"
     )
-    assert ruled("lock", basis(), report()) == ("MET", "not asked")
+    assert ruled("lock", basis(), report()) == ("MET", "not required")
 
 
 @pytest.mark.parametrize("by", ["harness", "arm"])
@@ -571,7 +588,7 @@ def test_start_files_of_every_environment_are_the_policys(by: str) -> None:
         return report(environment={"start_files": [{**START, "name": name} for name in names]})
 
     one = with_files(["evil.pth"])
-    assert ruled("start_files", basis(), one) == ("MET", "not asked")
+    assert ruled("start_files", basis(), one) == ("MET", "not required")
     assert ruled("start_files", basis("environment: {start_files: []}"), one)[0] == "REFUSED"
     listed = basis("environment: {start_files: [{name: good.pth}, {name: evil.pth}]}")
     assert ruled("start_files", listed, one) == (
@@ -594,7 +611,7 @@ def test_start_files_of_other_machines_are_not_known(elsewhere: dict[str, Any]) 
     elsewhere.
     """
     one = report(run=elsewhere)
-    assert ruled("start_files", basis(), one) == ("MET", "not asked")
+    assert ruled("start_files", basis(), one) == ("MET", "not required")
     assert ruled("start_files", basis("environment: {start_files: []}"), one)[0] == "CANNOT TELL"
     assert ruled("start_files", basis("environment: {start_files: []}"), report())[0] == "MET"
 

@@ -158,7 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     else:
                         word = f"{again(one, version, place)} ({one.library} {version})"
                         if one.right is not None and word.startswith("GONE"):
-                            word = f"MENDED, as stated: {word}"
+                            word = f"MENDED, as required: {word}"
                 except EnvironmentProblem as problem:
                     word = f"CANNOT TELL: {problem}"
             words.append(word)

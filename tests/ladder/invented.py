@@ -223,7 +223,7 @@ def table(rows: list[dict[str, Any]]) -> Iterator[str]:
             (max(one.values()) for row in own for one in [_worst(row["times"])] if one), default=0.0
         )
         start = f"{engine:12} {model:11} {dtype:8} {ranks} {name:26} {words['right']} of {len(own)}"
-        yield f"{start}  worst rank at least {least:g} of what noise allows  {others}".rstrip()
+        yield f"{start}  worst rank at least {least:g} of the noise limit  {others}".rstrip()
 
 
 def _worst(ranks: list[dict[str, float]]) -> dict[str, float]:

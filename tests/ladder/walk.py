@@ -47,8 +47,8 @@ def attributed(walk: Walk, defect: str) -> str:
 
     Empty where all are right.
 
-    A defect of a single rank has to be `already wrong in a world of one` on each rung, of any other
-    a world of one has to be excluded, and two ranks the smallest world that is wrong.
+    A defect of a single rank has to be `already wrong in a world with one rank` on each rung, of any other
+    a world with one rank has to be excluded, and two ranks the smallest world that is wrong.
     """
     rungs = [
         (Cell(f"ranks={ranks}", "", ranks, "gloo"), tally(word))

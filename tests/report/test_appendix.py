@@ -123,7 +123,7 @@ def test_the_first_screen_is_one_screen(count: int, most: int) -> None:
     assert height(found) <= most
     if count > 12:
         text = render_terminal(first_screen(found), NARROW).plain
-        assert f"{count - 12} more cells, not worse." in text
+        assert f"{count - 12} more cells, none of them worse." in text
         assert f"... and {count - 5} more reasons." in text
         whole = render_terminal(report_blocks(found, manifest_digest=DIGEST), NARROW).plain
         assert len(whole.splitlines()) > SHOW_MOST

@@ -123,7 +123,7 @@ def test_hosts_that_were_joined_have_a_line_and_the_struck_one_is_red(
     ]
     assert (len(drawn), drawn.count(svg.BAD)) == (lines, 1)
     texts = [element.text for element in root.iter(f"{SPACE}text")]
-    assert "← cut at rank 0: done to 4 of 9 packets" in texts
+    assert "← cut at rank 0: applied to 4 of 9 packets" in texts
     assert {"host-0", f"host-{hosts - 1}"} <= set(texts)
     assert [(strike.from_ms, strike.to_ms) for strike in found.strikes] == [(2.0, 3.0)]
 

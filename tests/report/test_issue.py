@@ -71,7 +71,7 @@ def test_it_stands_alone() -> None:
         "**Question.** Do all ranks meet?",
         "AssertionError at `assert tokenizer` on rank 1.",
         "```diff\n-a\n+b\n```",
-        "### The control, as rank 1 printed it",
+        "### The control, output of rank 1",
         "torch 2.13.0",
         "rankproof run scenarios/meet",
         "git checkout " + "ab" * 20,
@@ -109,7 +109,7 @@ def test_libraries_that_differ_are_named() -> None:
     )
     other = library.model_copy(update={"distribution": "other", "modules": modules[:1]})
     text = issue(MADE.model_copy(update={"libraries": [library, other]}))
-    differ = "; modules that ranks loaded and that differ: mlx_lm/m0.py"
+    differ = "; ranks loaded these modules that differ: mlx_lm/m0.py"
     assert f"- mlx-lm 0.31.0 and not installed{differ}, " in text
     assert "mlx_lm/m7.py and 2 more\n" in text
     assert f"- other 0.31.0 and not installed{differ}\n" in text
@@ -164,8 +164,8 @@ def test_nothing_breaks_out_of_its_fence(log: str, source: str) -> None:
     ]
     assert headings == [
         "**PASS** Ranks meet",
-        "The control, as rank 1 printed it (ranks=2,backend=gloo)",
-        "Difference from the control to the candidate",
+        "The control, output of rank 1 (ranks=2,backend=gloo)",
+        "Diff from the control to the candidate",
         "Versions",
         "How to reproduce it",
     ]
@@ -186,4 +186,4 @@ def test_it_is_never_too_long(count: int, size: int) -> None:
     assert len(text) <= LONGEST
     assert text.count("\n") <= MOST_LINES
     assert count <= 6 or f"{count - 6} more cell" in text
-    assert not size or "more lines." in text or "Left out for length" in text
+    assert not size or "more lines." in text or "Omitted because of the length limit" in text

@@ -67,7 +67,7 @@ def test_a_diff_is_folded_with_both_texts() -> None:
         )
     )
     assert "### mlx-lm: 1 in the control, not installed in the candidate" in text
-    assert "Ranks loaded 3 files of mlx-lm: 2 are identical in both arms, 1 differs." in text
+    assert "Ranks loaded 3 files of mlx-lm: 2 are identical in both arms and 1 differs." in text
     who = "ranks 1, 2 of the control and all ranks of the candidate"
     assert f"| `mlx_lm/p.py` | 3 lines removed, 1 added | {who} |" in text
     assert (
@@ -88,7 +88,7 @@ def test_the_summary_lists_the_most_changed_modules() -> None:
         for number in range(IN_SHORT + 2)
     ]
     text = section(*many, module("years.py", why=COMMENTS_ALONE), alike=0)
-    counts = f"{IN_SHORT + 2} differ, 1 differs only in the comments before its first statement."
+    counts = f"{IN_SHORT + 2} differ and 1 differs only in the comments before its first statement."
     assert f"Ranks loaded {IN_SHORT + 3} files of mlx-lm: {counts}" in text
     short, _, diffs = text.partition("## Diffs of mlx-lm")
     assert f"These {IN_SHORT} files changed most; the appendix has their diffs:" in short
@@ -107,9 +107,9 @@ def test_what_has_no_diff_is_named_with_the_reason() -> None:
         module("gone.py", digests=gone, why="not comparable", only={"control": [1]}),
         *(module(f"m{number}.so", why="not Python source") for number in range(WITHOUT_DIFF)),
     )
-    assert f"{WITHOUT_DIFF + 1} differ, 1 was loaded in one arm." in text
+    assert f"{WITHOUT_DIFF + 1} differ and 1 was loaded in one arm." in text
     assert (
-        f"| `long.py` | 900 lines, beyond the {RUN_LINES} of a report | all ranks |"
+        f"| `long.py` | 900 lines; a report shows at most {RUN_LINES} | all ranks |"
         f" [`{OLD[:12]}`](evidence/library/{OLD}.py) |" in text
     )
     assert (
@@ -138,7 +138,7 @@ def test_what_is_unknown_is_said() -> None:
     a release without a RECORD.
     """
     assert "No rank reported that it loaded a file of mlx-lm." in section(alike=0)
-    assert "leaves out up to 5 files." in section(module("a.py"), untold=5)
+    assert "omits up to 5 files." in section(module("a.py"), untold=5)
     versions: dict[str, str | None] = {"control": "1", "candidate": "2"}
     unknown = section(unloaded=None, versions=versions)
     assert "Which other modules of mlx-lm differ is unknown, because" in unknown

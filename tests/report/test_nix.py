@@ -57,12 +57,12 @@ def test_a_clean_shell_warns_of_nothing(plain: EnvironmentFacts) -> None:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"as_locked": False}, "not the one in flake.lock"),
+        ({"as_locked": False}, "did not use the nixpkgs in flake.lock"),
         ({"as_locked": None}, "unknown whether"),
         ({"stale": ["flake.lock"]}, "since the Nix shell was entered: flake.lock"),
         ({"changed": ["nix/shell.nix"]}, "flake is dirty, 1 file changed: nix/shell.nix"),
         ({"untracked": ["harness/new.py"]}, "Nix does not see them: harness/new.py"),
-        ({"changed": None, "untracked": None}, "Git does not say"),
+        ({"changed": None, "untracked": None}, "git did not report it"),
     ],
 )
 def test_each_doubt_is_said(plain: EnvironmentFacts, changed: dict[str, object], said: str) -> None:

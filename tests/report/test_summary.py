@@ -57,29 +57,29 @@ def page(made: Record) -> str:
     [
         (
             [broken()] * 5,
-            "It failed as stated in 5 of 5 trials: AssertionError at `assert tokenizer` on rank 1.",
+            "The control failed as required in 5 of 5 trials: AssertionError at `assert tokenizer` on rank 1.",
         ),
         (
             [broken(source="assert vocabulary")] * 5,
             (
-                "It failed as stated in 0 of 5 trials. Instead, in 5: rank 1 did not fail at"
+                "The control failed as required in 0 of 5 trials. Instead, in 5 trials: rank 1 did not fail at"
                 " 'assert tokenizer'"
             ),
         ),
         (
             [broken("KeyError")] * 5,
-            "of 5 trials. Instead, in 5: rank 1 did not raise AssertionError",
+            "of 5 trials. Instead, in 5 trials: rank 1 did not raise AssertionError",
         ),
         (
             [broken()] * 3 + [broken(ranks=(0, 1))] * 2,
             (
-                "trials: AssertionError at `assert tokenizer` on rank 1. Instead, in 2: check ready"
+                "trials: AssertionError at `assert tokenizer` on rank 1. Instead, in 2 trials: check ready"
                 " failed on ranks 0, 1"
             ),
         ),
         (
             [healthy()] * 5,
-            "It failed as stated in 0 of 5 trials. Instead, in 5: check ready passed on every rank.",
+            "The control failed as required in 0 of 5 trials. Instead, in 5 trials: check ready passed on every rank.",
         ),
     ],
 )
@@ -140,8 +140,8 @@ checks:
         told[name] = shown(
             judge(scenario, [(one, facts)], arms=arms, read=files.__getitem__, names=files)
         )
-    assert "It failed as stated in 1 of 1 trial: code 1 on rank 1." in told["code"]
-    assert "in 1 of 1 trial: ready failed because `" in told["check"]
+    assert "The control failed as required in 1 of 1 trial: code 1 on rank 1." in told["code"]
+    assert "in 1 of 1 trial: ready failed (`" in told["check"]
 
 
 def test_a_scenario_without_a_control_says_so() -> None:
@@ -159,12 +159,12 @@ def test_who_signs_is_on_the_first_screen() -> None:
 
     And that nobody signed where nobody did.
     """
-    unsigned = "**Signed by.** **nobody**: anyone who had this file may have changed it."
+    unsigned = "**Signed by.** **no one**, so anyone with access to this file may have changed it."
     assert unsigned in text(record())
     signed = text(record(run={"signer": {"key": KEY, "name": "release@example.org"}})).split(
         "\n## "
     )[0]
-    assert f"`{KEY}`, listed for release@example.org in the repository that was run" in signed
+    assert f"`{KEY}`, listed for release@example.org in the tested repository" in signed
     assert f"--signer {KEY}" in text(record(run={"signer": {"key": KEY, "name": None}}))
 
 
@@ -195,7 +195,10 @@ def test_a_finding_does_not_look_like_a_fix() -> None:
     assert '<header class="finding">' in drawn
     assert '<body class="finding">' in drawn
     assert "Finding<small>SHOWN</small>" in drawn
-    assert "it counts for no release. Both arms are the same: nothing is fixed here." in text(made)
+    assert (
+        "it does not count for a release. Both arms run the same code, so this run tests no fix."
+        in text(made)
+    )
     changed = made.model_copy(update={"changed": ["-a", "+b"]})
     assert "nothing is fixed" not in text(changed)
     assert '<header class="pass">' in page(record(cell(verdict="PASS")))
@@ -335,9 +338,12 @@ def test_a_control_that_no_rank_failed_is_worded() -> None:
     One in which all held says that.
     """
     fine = shown_control([loosened()] * 5)
-    assert ", no rank raised an error, and every rank ended by itself. It failed world:" in fine
+    assert (
+        ", no rank raised an error, and every rank ended by itself. It failed the check world:"
+        in fine
+    )
     assert "outcome fail" not in fine
-    assert ", every rank ended by itself, and every check held." in shown_control([healthy()] * 5)
+    assert ", every rank ended by itself, and every check passed." in shown_control([healthy()] * 5)
 
 
 def shown_control(control: Sequence[list[Event]]) -> str:
@@ -350,7 +356,7 @@ def shown_control(control: Sequence[list[Event]]) -> str:
     [
         (
             {},
-            "It is not counted, and is replaced as often as max_voids allows.",
+            "Void trials are not counted; up to max_voids of them are replaced.",
             "it is replaced and",
         ),
         ({}, "nvidia-smi found no GPU.", "No GPU was used"),
@@ -358,10 +364,9 @@ def shown_control(control: Sequence[list[Event]]) -> str:
         (
             {"room": {"home": "room", "kept": ["CARGO_HOME"], "compiled": ["TRITON_CACHE_DIR"]}},
             (
-                "in what compilers keep (TRITON_CACHE_DIR), in the user's folders of tools"
-                " (CARGO_HOME)."
+                "in a compiler cache (TRITON_CACHE_DIR) or in one of the user's tool folders (CARGO_HOME)."
             ),
-            "independent trials, and the trials",
+            "independent trials, but the trials",
         ),
         (
             {"room": {"home": "shared", "kept": [], "compiled": []}},
@@ -389,7 +394,7 @@ def test_what_was_not_looked_at_is_not_said(run: dict[str, Any], said: str, unsa
         ((2, 4), ((1,), (3,)), "the last rank"),
         ((2, 4), ((0,), (0, 1, 2)), "every rank but the last"),
         ((3, 4), ((2,), (2,)), "rank 2"),
-        ((3, 4), ((0, 2), (1,)), "ranks 0, 2 or rank 1"),
+        ((3, 4), ((0, 2), (1,)), "ranks that depend on the cell (ranks 0, 2; rank 1)"),
         ((3,), ((0, 1, 2),), "ranks 0-2"),
     ],
 )
@@ -408,7 +413,7 @@ def test_a_fix_that_fails_where_the_bug_does_not_stands_out() -> None:
     screen says it.
     """
     worse = cell("ranks=4", candidate=["pass", "fail"], control=["pass", "pass"])
-    said = "ranks=4: the candidate failed in 1 trial, and the control in none."
+    said = "ranks=4: the candidate failed in 1 trial, but the control in none."
     for held in (True, False):
         made = record({**worse, "control_holds": held})
         text = render_markdown(summary(made))

@@ -84,7 +84,7 @@ def test_few_clean_trials_do_not_make_a_same() -> None:
 
 
 def test_a_control_that_changed() -> None:
-    """A control that no longer fails as stated is a change of the results."""
+    """A control that no longer fails as required is a change of the results."""
     found = compare(
         record(cell(candidate=CLEAN, control=["fail"] * 8)),
         record(cell(candidate=CLEAN, control=["pass"] * 8)),

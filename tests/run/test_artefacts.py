@@ -40,7 +40,7 @@ def test_the_control_s_array_differs_and_the_report_says_where(ran: Ran) -> None
     """
     assert ran.code == 0, ran.out + ran.err
     report = (ran.folder / "report.md").read_text()
-    assert "off by 0.5 at \\[1, 2\\] (1 of 12 beyond atol 0.25): 6.5, expected 6" in report
+    assert "found 6.5, expected 6 (off by 0.5 at \\[1, 2\\]; 1 of 12 beyond atol 0.25)" in report
     assert "12 of 12 elements equal" in report
     kept = sorted(path.name for path in (ran.folder / FOLDER).iterdir())
     assert len(kept) == 4  # two arrays and two notes, of ten trials
@@ -178,7 +178,7 @@ def test_what_is_beyond_the_budget_is_compared_and_not_kept(tmp_path: Path) -> N
     assert all(one["bytes"] > artefacts.PER_TRIAL for one in found if one["artefact"] == "total")
     assert [one["stored"] for one in found] == [True, False, True, False]
     report = (ran.folder / "report.md").read_text()
-    assert "off by 0.5 at \\[1, 2\\] (1 of 12582912 beyond" in report
+    assert "(off by 0.5 at \\[1, 2\\]; 1 of 12582912 beyond" in report
     assert "artefacts of ranks are not in the evidence, because its size is limited" in report
     fingerprint = find_signer(
         explicit=str(tmp_path / "home/.local/share/rankproof/signing_key")

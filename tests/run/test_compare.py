@@ -29,7 +29,7 @@ def test_a_run_beside_itself(pair: Pair, rankproof: Callable[..., Ran]) -> None:
     rows = {row["what"]: (row["values"], row["word"], row["more"]) for row in found["rows"]}
     assert rows["verdict"] == (["PASS", "PASS"], "same", None)
     assert rows["trials that failed"] == (["0 of 5", "0 of 5"], "same", None)
-    assert rows["trials that failed as stated"][1] == "same"
+    assert rows["trials that failed as required"][1] == "same"
 
 
 def test_an_unverified_run_is_refused(

@@ -1,4 +1,4 @@
-"""A control that fails in some cells only: there as stated, and nowhere else."""
+"""A control that fails in some cells only: there as required, and nowhere else."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_the_wrong_cells_are_inconclusive(
     assert [what.code for what in wrong[0].control.otherwise] == [code]
     word = "held" if code is DeviationCode.FAILED_ELSEWHERE else "failed"
     assert (
-        f"the control {word} as stated in 0 of 5 trials: instead, in 5: check whole"
+        f"the control {word} as required in 0 of 5 trials: instead, in 5: check whole"
         in "; ".join(map(str, wrong[0].reasons))
     )
 
@@ -125,8 +125,8 @@ def test_a_try_says_that_the_control_held(tmp_path: Path) -> None:
     (folder / "scenario.yaml").write_text(SCENARIO)
     (folder / "subject.py").write_text(SUBJECT)
     for ranks, words in (
-        (2, "control: passed, as stated for this cell"),
-        (3, "control: failed as stated"),
+        (2, "control: passed, as required for this cell"),
+        (3, "control: failed as required"),
     ):
         tried = run_command(
             tmp_path, "run", str(folder), "--try", "--cell", f"ranks={ranks},backend=none"

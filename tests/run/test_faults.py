@@ -236,7 +236,7 @@ def test_a_fault_of_one_arm_strikes_that_arm_alone(scenario: Write, rankproof: R
     section = (
         (ran.folder / "report.md").read_text().partition("## Faults\n")[2].partition("\n## ")[0]
     )
-    assert "Injected in both arms, unless one is named:" in section
+    assert "Injected into both arms, except where one arm is named:" in section
     assert "of the control only" in section
     assert "| candidate |" not in section
     verified = rankproof("verify", str(ran.folder / "report.md"), "--signer", signer(ran))

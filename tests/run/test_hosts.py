@@ -79,7 +79,7 @@ def test_a_cut_that_lasts_is_a_hang_at_its_line(tmp_path: Path) -> None:
     """
     ran = run_command(tmp_path, "run", str(LINKS / "unbounded.yaml"), "--try", *THREE)
     assert ran.code == 0, ran.out + ran.err
-    assert "control: hung as stated, judged by a window without progress" in ran.out
+    assert "control: hung as required, judged by a window without progress" in ran.out
 
 
 def unplaced(event: dict[str, Any]) -> None:

@@ -35,7 +35,7 @@ def test_both_engines_are_asked_the_same_on_demand() -> None:
 def test_a_tokenizer_on_each_rank_warms_up_and_generates(rankproof: Callable[..., Ran]) -> None:
     """Two ranks give the whole model's tokens and text.
 
-    With a tokenizer on rank 0 alone the other dies as stated.
+    With a tokenizer on rank 0 alone the other dies as required.
     """
     ran = rankproof(
         "run", str(FOLDER / "scenario.yaml"), *SMALL, LOOSE, "--set", "matrix.ranks=[2]"

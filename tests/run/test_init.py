@@ -49,7 +49,7 @@ def initialized(rankproof: Run, folder: str, *words: str) -> str:
 @pytest.mark.slow
 @pytest.mark.whole
 def test_it_lints_clean_and_runs_to_a_pass(rankproof: Run) -> None:
-    """Without an answer, the folder is a scenario whose control fails as stated, unchanged."""
+    """Without an answer, the folder is a scenario whose control fails as required, unchanged."""
     ran = rankproof("run", initialized(rankproof, "my-fix"), *FEW)
     assert ran.code == 0, ran.out + ran.err
 
@@ -223,7 +223,7 @@ def test_a_hang_is_written_run_and_verified(rankproof: Run, tmp_path: Path) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("failing", ["nonzero", "every", "[1, 2]"])
 def test_a_program_is_written_and_run(rankproof: Run, failing: str) -> None:
-    """`init --program` writes a shell program whose control ends as stated on the ranks that are
+    """`init --program` writes a shell program whose control ends as required on the ranks that are
     asked for.
     """
     made = rankproof("init", "my-program", "--program", "--ranks", "3", "--failing", failing)

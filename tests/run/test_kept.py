@@ -29,7 +29,7 @@ def test_of_a_file_that_was_not_looked_at_it_is_said(tmp_path: Path) -> None:
     (folder / "subject.py").write_text(many)
     tried = run_command(tmp_path, "run", str(folder), "--try", "--all")
     assert (
-        "total was not kept, or not looked at: the rank left 8302 files, but only 8192 are read"
+        "total was not kept, or not checked: the rank left 8302 files, but only 8192 are read"
         in tried.out
     )
 
@@ -56,7 +56,7 @@ def test_a_program_puts_a_file_into_its_folder(tmp_path: Path) -> None:
     ran = run_command(tmp_path, "run", str(folder))
     assert ran.code == 0, ran.out + ran.err
     assert (
-        "off by 0.5 at \\[1\\] (1 of 2 beyond atol 0.25): 2.5, expected 2"
+        "found 2.5, expected 2 (off by 0.5 at \\[1\\]; 1 of 2 beyond atol 0.25)"
         in (ran.folder / "report.md").read_text()
     )
 

@@ -44,9 +44,9 @@ def test_the_first_wrong_rung_is_named_with_what_was_found_beside_it(ran: Ran) -
     assert one.attributions == {}
     found = two.attributions["control"]
     words = {cause.what: cause.word for cause in found.causes}
-    assert words["already wrong in a world of one"] == "excluded"
+    assert words["already wrong in a world with one rank"] == "excluded"
     assert words["the ranks do not have the split checkpoint"] == "found"
-    assert words["a rank does not take part"] == "excluded"
+    assert words["a rank does not participate"] == "excluded"
     assert words["a collective returns wrong elements"] == "open"
     assert (found.first_rung, found.where.partition(",")[0]) == (2, "layer 0")
     shown = {row.check: row.cells[0].shown for row in two.samples["candidate"].rows if row.cells}
@@ -72,9 +72,9 @@ def test_what_is_wrong_in_a_world_of_one_is_attributed_to_it(tmp_path: Path) -> 
         assert [arm.failed for arm in (cell.candidate, cell.control) if arm is not None] == [0, 1]
         found = cell.attributions["control"]
         words = {cause.what: cause.word for cause in found.causes}
-        assert (words["already wrong in a world of one"], found.first_rung) == ("found", 1)
+        assert (words["already wrong in a world with one rank"], found.first_rung) == ("found", 1)
         assert words["the ranks do not have the split checkpoint"] == "excluded"
-        assert found.remains == "already wrong in a world of one"
+        assert found.remains == "already wrong in a world with one rank"
 
 
 # The whole model on every rank, which tells the truth of what it holds, and sums that nobody needs.

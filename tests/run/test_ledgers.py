@@ -105,7 +105,7 @@ def test_the_report_names_the_first_call_that_differs(ran: Ran, place: Path) -> 
     lines = [1 + number for number, line in enumerate(SUBJECT.splitlines()) if "MAX" in line]
     at = f"at subject.py:{lines[0]}"
     assert (
-        f"rank 0 made all_reduce #2 of 4 float32 (sum) {at}, rank 1 all_reduce #2 of 4 float32"
+        f"rank 0 made all_reduce #2 of 4 float32 (sum) {at}, rank 1 made all_reduce #2 of 4 float32"
         f" (max) {at}" in report
     )
     assert len(list((ran.folder / FOLDER).iterdir())) == 16

@@ -25,7 +25,7 @@ OLD, NEW = b"VERSION = 1\n", b"VERSION = 2\n"
 
 @dataclass
 class Place:
-    """A control in an environment of its own, and a candidate in the harness'; `told` of the
+    """A control in its own environment, and a candidate in the harness'; `told` of the
     candidate, by file.
     """
 

@@ -103,7 +103,7 @@ FEW = ("--set", "trials.candidate=1", "--set", "trials.control=1")
 
 
 def compare_nothing(tmp_path: Path, check: str, slips: str) -> None:
-    """A wrong number is a PASS; none of the slips is a failure as stated, each for want of a
+    """A wrong number is a PASS; none of the slips is a failure as required, each for want of a
     comparison.
     """
     assert words(ran(tmp_path / "wrong", check, "wrong")) == {"wrong": ("PASS", set())}
@@ -115,7 +115,7 @@ def compare_nothing(tmp_path: Path, check: str, slips: str) -> None:
 
 
 def words(found: Ran) -> dict[str, tuple[str, set[str]]]:
-    """By slip, the verdict, and the codes of what the control did instead of failing as stated."""
+    """By slip, the verdict, and the codes of what the control did instead of failing as required."""
     told: dict[str, tuple[str, set[str]]] = {}
     for cell in found.record.judgement.cells:
         assert cell.control is not None

@@ -54,7 +54,7 @@ def verified(ran: Ran, rankproof: Run) -> Ran:
 @pytest.mark.parametrize("name", ["shell-program", "perl-program"])
 @pytest.mark.whole
 def test_the_examples_pass_beside_their_controls(rankproof: Run, name: str) -> None:
-    """What ships runs: the candidate passes, the control fails as stated, the report verifies."""
+    """What ships runs: the candidate passes, the control fails as required, the report verifies."""
     ran = rankproof("run", str(ROOT / "scenarios" / name))
     assert ran.code == 0, ran.out + ran.err
     assert ran.record.judgement.verdict == "PASS"

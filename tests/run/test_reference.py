@@ -111,7 +111,7 @@ def test_ranks_are_compared_with_the_reference(ran: Ran, place: Path) -> None:
             ("weights", "float64", [1]),
         ]
     assert (
-        "off by 0.25 at \\[1\\] (1 of 2 beyond atol 0.125): 2.25, expected 2"
+        "found 2.25, expected 2 (off by 0.25 at \\[1\\]; 1 of 2 beyond atol 0.125)"
         in (ran.folder / "report.md").read_text()
     )
     verified = verify(place, ran.folder / "report.md")
@@ -122,7 +122,7 @@ def test_ranks_are_compared_with_the_reference(ran: Ran, place: Path) -> None:
 
 
 def test_a_try_compares_with_the_reference_too(tmp_path: Path) -> None:
-    """One trial of each arm: the candidate passes, the control fails as stated.
+    """One trial of each arm: the candidate passes, the control fails as required.
 
     A doubt about the reference is said.
     """
@@ -130,8 +130,8 @@ def test_a_try_compares_with_the_reference_too(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "subject.py").write_text(SUBJECT)
     for way, code, words in (
-        ("plain", 0, "failed as stated"),
-        ("differs", 1, "gave two answers in two runs"),
+        ("plain", 0, "failed as required"),
+        ("differs", 1, "returned different results in two runs"),
     ):
         reference = f"reference: {{with: {{broken: false, way: {way}}}}}"
         (folder / "scenario.yaml").write_text(
@@ -167,7 +167,7 @@ def test_a_reference_that_gives_two_answers_decides_nothing(tmp_path: Path) -> N
     (cell,) = ran.record.judgement.cells
     assert [reason.code for reason in cell.reasons] == [VerdictCode.REFERENCE_DIFFERS]
     assert (
-        "the reference gave two answers in two runs: check same: logits is not close: off by"
+        "the reference returned different results in two runs: check same: logits is not close: off by"
         in str(cell.reasons[0])
     )
     assert verify(tmp_path, ran.folder / "report.md").code == 0
@@ -427,6 +427,6 @@ def test_a_reference_that_lacks_what_is_compared_is_said(tmp_path: Path) -> None
     ran = run(tmp_path, subject=subject, scenario=SCENARIO.replace("ranks: [2, 3]", "ranks: [2]"))
     assert (ran.code != 0, (ran.results / "latest").exists()) == (True, False)
     assert (
-        "did not give a value for check loss to compare with: score.loss was not reported"
+        "did not return a value for check loss to compare with: score.loss was not reported"
         in ran.out + ran.err
     )

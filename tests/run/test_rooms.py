@@ -86,7 +86,7 @@ def test_a_cold_cache_is_cold_in_every_trial_of_every_run(
         assert ran.record.judgement.verdict == "FAIL"
         assert len(ran.record.run.server_pids) == jobs
     assert verified(ran, rankproof)
-    lanes = "a room per lane, emptied before each world; shared on purpose: what compilers keep in"
+    lanes = "separate for each lane, and emptied before each world; shared on purpose: the compiler caches in"
     assert lanes in (ran.folder / "appendix.md").read_text()
     assert "were made anew before each world" in (ran.folder / "report.md").read_text()
     shared = rankproof("run", place, *FEW, "--set", "world.home=shared", env=env)

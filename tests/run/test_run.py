@@ -48,7 +48,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Ran:
 
 
 def test_a_fix_beside_its_bug_is_a_pass_that_verifies(whole: Ran, rankproof: Run) -> None:
-    """The candidate passes, the control fails as stated, exit code 0, and the printed line verifies
+    """The candidate passes, the control fails as required, exit code 0, and the printed line verifies
     the report.
     """
     ran = whole
@@ -145,7 +145,7 @@ def test_a_control_that_does_not_fail_is_inconclusive(scenario: Write, rankproof
         "run", str(scenario({"subject.py": SUBJECT.replace("broken and context.rank", "False")}))
     )
     assert ran.code == 2
-    assert "What it did instead" in (ran.folder / "report.md").read_text()
+    assert "Other outcomes of its trials" in (ran.folder / "report.md").read_text()
 
 
 def test_another_file_can_be_the_control(scenario: Write, rankproof: Run) -> None:

@@ -318,10 +318,10 @@ def test_the_reference_has_one_process_of_each_service(served: Callable[..., Ran
     assert sizes == [1, 2]
     unshown = " ".join(ran.record.judgement.unshown)
     assert (
-        "A world of one rank tests nothing distributed (ranks=1,backend=none,processes=1)"
+        "A world with one rank does not test anything distributed (ranks=1,backend=none,processes=1)"
         in unshown
     )
-    assert "Whether the processes of engine exchanged anything was not recorded" in unshown
+    assert "The run did not record whether the processes of engine exchanged anything" in unshown
 
 
 WAITS = """
@@ -585,7 +585,7 @@ def test_a_control_may_have_to_fail_by_its_server(served: Callable[..., Ran]) ->
     ran = served(text)
     assert ran.code == 0, ran.out + ran.err
     report = (ran.folder / "report.md").read_text()
-    assert "It failed as stated in 5 of 5 trials: engine-serves failed because" in report
+    assert "The control failed as required in 5 of 5 trials: engine-serves failed (" in report
     of_two = text.replace("ranks: [1]", "ranks: [2]").replace(
         "engine-serves, ranks: every", "engine-serves, ranks: [0]"
     )

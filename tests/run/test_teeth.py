@@ -227,22 +227,19 @@ def test_what_wrong_arrays_leave_open_is_told(tmp_path: Path) -> None:
     """
     cases = {
         "outlier": (
-            "Check same accepts every wrong array that the harness tried in place of the right one"
-            " (2 arrays, such as rolled by 64 along axis 1): it allows atol 100, and the largest"
-            " number compared is 5000 in size. Only the control shows that the check can fail,"
-            " where it was off by 200"
+            "Check same accepts every wrong array that the harness tried instead of the right one"
+            " (2 arrays, such as rolled by 64 along axis 1). It allows atol 100, and the largest"
+            " number compared is 5000 in size. Only the control shows that the check can fail, with a difference of 200"
         ),
         "spike": (
-            "Of 8192 elements that check same compares, no wrong array that was tried differs in"
-            " more than 2: the others are equal or masked, and this run does not show that they"
+            "Of 8192 elements that check same compares, no tried wrong array differs in more than 2. The others are equal or masked, so this run does not show that they"
             " were computed"
         ),
         "one-each": (
-            "More than half of what check same compared on rank 1 is NaN or infinite on both sides"
+            "More than half of the values that check same compared on rank 1 are NaN or infinite on both sides"
         ),
         "whole-numbers": (
-            "No wrong array was tried on check same, so this run does not show that atol 100"
-            " refuses one: no array of 8 floats or more was compared"
+            "No wrong array was tried on check same because no array of 8 floats or more was compared, so this run does not show that atol 100 rejects one"
         ),
     }
     check = f"{CLOSE}, atol: 100, nonfinite: allowed"

@@ -60,7 +60,7 @@ def test_one_trial_of_each_arm_is_printed_and_nothing_is_left(
     assert ran.code == 0, ran.out + ran.err
     assert not ran.results.exists()
     assert list(temporary.glob("rankproof-[!p]*")) == []
-    candidate, _, control = ran.out.partition("  control: failed as stated")
+    candidate, _, control = ran.out.partition("  control: failed as required")
     assert "tried once in ranks=3,backend=none; nothing is kept or signed" in candidate
     assert "  candidate: passed, in " in candidate
     rank = candidate.partition("    rank 1:\n")[2].partition("    rank 2:")[0]
@@ -82,7 +82,9 @@ def test_one_trial_of_each_arm_is_printed_and_nothing_is_left(
     assert "      stray.txt is not an artefact: its name is not that of an artefact" in kept
     assert digest(candidate.partition("rank 0 kept")[2], "sums") != digest(kept, "sums")
     assert re.search(r"    holds  met +rank 0: thing thing; rank 1: ", candidate)
-    assert re.search(r"    FAILS  met +rank 1: no met: AssertionError at 'assert thing'\n", control)
+    assert re.search(
+        r"    FAILS  met +rank 1: no event met: AssertionError at 'assert thing'\n", control
+    )
     assert re.search(r" s  rank.error +AssertionError at 'assert thing'\n", control)
     worlds = r"5 \+ 2 trials in 2 cells, \d+ worlds? at a time"
     assert re.search(rf"a run would take about \d+ s at this speed: {worlds}\n", control)
@@ -106,7 +108,7 @@ def test_a_page_is_enough_to_see_what_happened(scenario: Write, rankproof: Run) 
     assert (
         "    ranks 1-4: no event from the subject; raised AssertionError at 'assert thing'" in lines
     )
-    assert re.search(r"FAILS +met +rank 1: no met: AssertionError at 'assert thing'", ran.out)
+    assert re.search(r"FAILS +met +rank 1: no event met: AssertionError at 'assert thing'", ran.out)
     assert re.search(r"last output of rank [1-4]:\n(.*\n){2}.*AssertionError", ran.out)
     assert lines[-1] == "  --all prints every event, check, log and array of these trials"
 
@@ -154,7 +156,7 @@ def test_a_control_that_passes_says_so(scenario: Write, rankproof: Run) -> None:
         "--try",
     )
     assert ran.code == 2
-    assert "  control: did NOT fail as stated: check met passed on every rank" in ran.out
+    assert "  control: did NOT fail as required: check met passed on every rank" in ran.out
 
 
 @pytest.mark.slow
@@ -195,7 +197,7 @@ def test_what_cannot_be_tried_is_told(scenario: Write, rankproof: Run) -> None:
 def test_the_exit_code_is_of_both_trials(
     candidate: str, control: bool | None, expected: int
 ) -> None:
-    """0 only where the candidate passed and its control, if it has one, failed as stated."""
+    """0 only where the candidate passed and its control, if it has one, failed as required."""
 
     def tried(arm: str, outcome: str, as_stated: bool | None) -> TriedArm:
         trial = Trial.model_validate(

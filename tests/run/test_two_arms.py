@@ -106,15 +106,15 @@ def test_b_is_compared_with_a_rank_for_rank(ran: Ran, place: Path) -> None:
         in ran.record.judgement.unshown
     )
     assert (
-        "A and b were bit-identical in every trial that passed, by the checks loss, logits, ids, so"
-        " this run does not show that what they compare depends on the difference between a and b."
+        "A and b were bit-identical in every trial that passed, by the checks loss, logits and ids, so"
+        " this run does not show that the values that they compare depend on the difference between a and b."
         in ran.record.judgement.unshown
     )
     text = "".join((ran.folder / name).read_text() for name in ("report.md", "appendix.md"))
     for words in (
-        "## Runs of a\n\n### Compared with ranks=2,backend=none\n\nThe runs took ",
+        "## Runs of arm a\n\n### Compared with ranks=2,backend=none\n\nThe runs took ",
         "| reported or kept by rank 0 | value |",
-        "Difference from a to b:",
+        "Diff from a to b:",
         "| cell | verdict | b failed |",
         "| with | ",
     ):
@@ -133,7 +133,7 @@ def test_b_is_compared_with_a_rank_for_rank(ran: Ran, place: Path) -> None:
 def test_a_try_compares_too(tmp_path: Path) -> None:
     """One trial of b, and one with the defects; b that differs fails."""
     for way, code, words in (
-        ("plain", 0, "b with the defect: failed as stated"),
+        ("plain", 0, "b with the defect: failed as required"),
         ("wrong", 1, "b: FAILED"),
     ):
         folder = tmp_path / way
@@ -243,13 +243,13 @@ def test_a_slip_is_not_a_pass(
         (
             "nothing",
             (
-                "a gave no value that check loss could compare with on rank 0: score.loss: the value"
+                "a returned no value that check loss could compare with on rank 0: score.loss: the value"
                 " is not a number"
             ),
         ),
         (
             "empty",
-            "a gave no value that check ids could compare with on rank 0: score.ids is empty",
+            "a returned no value that check ids could compare with on rank 0: score.ids is empty",
         ),
     ],
 )
@@ -395,7 +395,7 @@ checks:
 
 @pytest.mark.whole
 def test_two_releases_are_compared(tmp_path: Path, offered: dict[str, str]) -> None:
-    """Each in an environment of its own: what b says otherwise is named beside what a said, and the
+    """Each in its own environment: what b says otherwise is named beside what a said, and the
     versions differ.
     """
     folder = tmp_path / "scenario"
@@ -499,5 +499,5 @@ def test_b_may_read_what_a_left_behind(tmp_path: Path) -> None:
     assert done.code == 0, done.out + done.err
     text = (done.folder / "report.md").read_text()
     assert "between a and b: where they agree, one may have read what the other left behind" in text
-    assert "Nothing recorded whether the ranks exchanged anything" in text
+    assert "The run did not record whether the ranks exchanged anything" in text
     assert "imported torch" not in text

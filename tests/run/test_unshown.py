@@ -25,7 +25,7 @@ UNCHANGED = (
     "changed nothing that ranks reported in the first trial of each cell, so this run does not show"
     " that it was used."
 )
-SILENT = "Nothing recorded whether the ranks exchanged anything"
+SILENT = "The run did not record whether the ranks exchanged anything"
 
 
 @pytest.mark.slow
@@ -50,8 +50,8 @@ def test_what_a_pass_does_not_show_is_told(scenario: Write, rankproof: Run) -> N
         told
         == ran.record.judgement.unshown
         == [
-            "No check asks rank 1 of 2 about anything but how it ended.",
-            f"{SILENT} (observe: collectives records it), so each rank may have worked alone.",
+            "No check covers more than the end of rank 1 in a world of 2.",
+            f"{SILENT} (observe: collectives would record it), so each rank may have worked alone.",
             f"The axis speed {UNCHANGED}",
         ]
     )
@@ -66,7 +66,7 @@ def test_what_a_pass_does_not_show_is_told(scenario: Write, rankproof: Run) -> N
     first, _, rest = report.partition("\n## ")
     assert f"**Stands out.** [{traceback} (10 trials)](" in first
     assert f"**Not shown.** {told[0]} {told[1]} Failure rates below" in first
-    section = rest.partition("## What else this does not show")[2].partition("\n## ")[0]
+    section = rest.partition("## Also not shown")[2].partition("\n## ")[0]
     assert f"- {told[2]}\n" in section
     appendix = (ran.folder / "appendix.md").read_text()
     section = appendix.partition("## Tracebacks in trials that passed")[2].partition("\n## ")[0]
@@ -108,7 +108,7 @@ def test_advice_of_lint_is_printed_by_run(scenario: Write, rankproof: Run) -> No
 def test_what_no_control_fails_and_what_never_varies_is_told(
     scenario: Write, rankproof: Run
 ) -> None:
-    """Of each cell, also where the control holds as stated.
+    """Of each cell, also where the control holds as required.
 
     Nor does a control show much that reports null.
     """
@@ -138,10 +138,10 @@ def meet(context, *, broken):
         told
     )
     assert (
-        "The control failed same only because it gave nothing to compare, so this run does not show"
+        "The control failed same only because it reported nothing to compare, so this run does not show"
         " that the check detects a wrong value (ranks=2,backend=none)." in told
     )
     assert (
-        "Check alike saw a single value in this run, so a subject that always gives that value would"
-        " pass." in told
+        "Check alike saw a single value in this run, so a subject that always reports that value would pass."
+        in told
     )

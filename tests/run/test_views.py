@@ -184,7 +184,7 @@ def test_the_page_says_what_it_is(pair: Pair) -> None:
     key = ["pass", "fail", "stated", "unstated", "void"]
     assert squares == ["fail"] * 5 + ["stated"] * 5 + key, "a square for each trial, and the key"
     assert "candidate: 5 failed" in page.text, "what the squares say without their colour"
-    assert "control: 5 failed as stated" in page.text
+    assert "control: 5 failed as required" in page.text
     assert "<title>rank.error, " in text, "a tick has its name"
     assert text.count("<svg ") == 2
 
@@ -313,7 +313,7 @@ def test_junit_of_a_run(pair: Pair) -> None:
     assert (case.get("classname"), case.get("name")) == ("meet", "ranks=2,backend=none")
     trials = properties(case)
     assert [trials[f"candidate {i}"].split(",")[0] for i in range(5)] == ["pass"] * 5
-    assert [trials[f"control {i}"].split(",")[0] for i in range(5)] == ["failed as stated"] * 5
+    assert [trials[f"control {i}"].split(",")[0] for i in range(5)] == ["failed as required"] * 5
     assert [child.tag for child in case] == ["properties"]
 
 

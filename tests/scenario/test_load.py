@@ -222,12 +222,12 @@ def test_lint_says_what_a_run_will_not_show(folder: Path) -> None:
     (folder / "scenario.yaml").write_text(NARROW)
     notes = load_scenario(folder).notes
     assert [(note.key, note.message.partition(":")[0]) for note in notes] == [
-        ("matrix.ranks[0]", "a world of one rank tests nothing distributed"),
+        ("matrix.ranks[0]", "a world with one rank does not test anything distributed"),
         (
             "faults[0].at",
             "comes after the subject returned; no check needs a later event, so it has no effect",
         ),
-        ("checks", "no check asks rank 1 of 2 about anything but how it ended"),
+        ("checks", "no check covers more than the end of rank 1 in a world of 2"),
     ]
     wide = (
         NARROW.replace("[0], event", "every, event")

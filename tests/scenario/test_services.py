@@ -91,7 +91,7 @@ def test_what_may_be_meant_is_noted(tmp_path: Path, addition: str, message: str)
         ),
         (
             "{id: f, kind: partition, service: engine, ranks: [0], at: a.b}",
-            "needs test hosts, which the wire is between; add services.engine: {hosts: 2}",
+            "needs test hosts with a wire between them; add services.engine: {hosts: 2}",
         ),
     ],
 )

@@ -76,7 +76,7 @@ def test_each_cause_is_excluded_found_or_open() -> None:
     assert found is not None
     assert words(found) == {
         "the ranks do not have the split checkpoint": "open",
-        "a rank does not take part": "open",
+        "a rank does not participate": "open",
         "the environments of the ranks differ": "found",
         "the ranks' collective calls differ": "excluded",
         "a collective returns wrong elements": "open",
@@ -87,7 +87,7 @@ def test_each_cause_is_excluded_found_or_open() -> None:
 
 
 def test_nothing_found_is_unattributed_and_nothing_wrong_is_nothing() -> None:
-    """A check that holds, or could compare nothing, shows no wrong output."""
+    """A check that holds, or had nothing to compare, shows no wrong output."""
     found = attributed(WRONG)
     assert found is not None
     assert found.remains.startswith("unattributed")
@@ -197,7 +197,10 @@ def test_smaller_worlds_of_the_same_kind_say_where_it_begins(
         if tally is not None and tally.counted > 1 and tally.failed
     }
     found = on_rungs(found, own, [*below.items(), (own, counts(wrong="same"))], compared=compared)
-    assert (words(found)["already wrong in a world of one"], found.first_rung) == (word, first)
+    assert (words(found)["already wrong in a world with one rank"], found.first_rung) == (
+        word,
+        first,
+    )
 
 
 def test_a_world_of_one_that_crashed_is_not_wrong() -> None:
@@ -208,7 +211,7 @@ def test_a_world_of_one_that_crashed_is_not_wrong() -> None:
     one, two = climb([cell(1), cell(2)], [{}, {"control": found}], arms)
     assert one == {}
     assert (
-        words(two["control"])["already wrong in a world of one"],
+        words(two["control"])["already wrong in a world with one rank"],
         two["control"].first_rung,
     ) == ("open", None)
 

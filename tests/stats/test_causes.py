@@ -1,4 +1,4 @@
-"""Whether a control failed as stated and by nothing else: its ranks, its evidence, and who ended
+"""Whether a control failed as required and by nothing else: its ranks, its evidence, and who ended
 before.
 """
 
@@ -109,7 +109,7 @@ def test_a_slip_is_a_cause_at_any_time(at: float) -> None:
 
 
 def test_the_deadline_is_no_end_that_was_stated() -> None:
-    """A world that ran into its deadline did not fail as stated, whatever its ranks raised."""
+    """A world that ran into its deadline did not fail as required, whatever its ranks raised."""
     history = fallen(BOTH)
     late = Event(ns=30 * MILLISECOND, by="harness", name="world.deadline", values={})
     events = sorted([*(seen.event for seen in history.seen), late], key=lambda event: event.ns)
@@ -117,7 +117,7 @@ def test_the_deadline_is_no_end_that_was_stated() -> None:
 
 
 def test_a_failure_of_the_harness_is_no_failure_of_the_control() -> None:
-    """Nothing is counted as stated where the harness itself broke."""
+    """Nothing is counted as required where the harness itself broke."""
     history = fallen(BOTH)
     broken = Event(
         ns=1, by="harness", name="harness.error", values={"type": "OSError", "message": "m"}
@@ -302,9 +302,9 @@ WANT: dict[str, tuple[dict[str, Any], dict[str, Any], DeviationCode | None]] = {
     "NaN": ({"lacks": "nonfinite"}, {}, DeviationCode.NOT_COMPARED),
     "nothing to compare with": ({"uncompared": True}, {}, DeviationCode.NOT_COMPARED),
     "no report": ({"missing": True}, {}, DeviationCode.NOT_COMPARED),
-    "another shape, as stated": ({"lacks": "shape"}, {"shape": True}, None),
-    "NaN, as stated": ({"lacks": "nonfinite"}, {"nonfinite": True}, None),
-    "no report, as stated": ({"missing": True}, {"missing": True}, None),
+    "another shape, as required": ({"lacks": "shape"}, {"shape": True}, None),
+    "NaN, as required": ({"lacks": "nonfinite"}, {"nonfinite": True}, None),
+    "no report, as required": ({"missing": True}, {"missing": True}, None),
     "another shape where NaN is stated": (
         {"lacks": "shape"},
         {"nonfinite": True},

@@ -257,7 +257,7 @@ def test_a_hang_whose_ledgers_must_say_why_counts_only_where_they_do() -> None:
         )
         return None if found is None else found.code
 
-    assert said(passed=False, reason="rank 0 made barrier #1, rank 1 all_reduce #1") is None
+    assert said(passed=False, reason="rank 0 made barrier #1, rank 1 made all_reduce #1") is None
     assert said(passed=True) is DeviationCode.CHECK_HELD
     assert (
         said(passed=False, reason="it left no ledger", uncompared=True)

@@ -1,4 +1,4 @@
-"""When a control that must not notice a fault failed as stated: by noticing nothing, and not by a
+"""When a control that must not notice a fault failed as required: by noticing nothing, and not by a
 slip.
 """
 

@@ -23,7 +23,7 @@ def counted(*, trials: int, failed: int, upper: float = 0.01) -> Tally:
 
 
 def control(asked: Scenario, *, p_value: float = 0.001, as_stated: int = 5) -> Tally:
-    """The control's counts: every trial failed, as stated in so many."""
+    """The control's counts: every trial failed, as required in so many."""
     counts = counted(trials=asked.trials.control, failed=asked.trials.control)
     return counts.model_copy(update={"as_stated": as_stated, "p_value": p_value})
 
@@ -78,7 +78,8 @@ def test_a_control_that_never_ran_shows_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("holds", "said"), [(False, "failed as stated in 4 of 5"), (True, "held as stated in 4 of 5")]
+    ("holds", "said"),
+    [(False, "failed as required in 4 of 5"), (True, "held as required in 4 of 5")],
 )
 def test_the_reason_says_what_was_stated(holds: bool, said: str) -> None:
     """A control that has to fail failed in too few trials; one that has to hold held in too few."""
@@ -119,7 +120,7 @@ def test_void_trials_are_counted_in_a_bound_of_their_own() -> None:
 
 
 def test_a_control_is_held_against_the_candidate_by_what_failed_as_stated() -> None:
-    """Failures of another sort set nothing apart: only those as stated go into Fisher's test."""
+    """Failures of another sort set nothing apart: only those as required go into Fisher's test."""
     asked = scenario(control=5)
     candidate = tally(asked, trials(18, 2, 0))
     control = [a_trial(index, "fail", as_stated=index < 3) for index in range(5)]

@@ -186,7 +186,7 @@ def test_a_control_is_tooth_enough_up_to_the_largest_number(
     doubts, left = told(one_of(found(scale=scale)), one_of(events=[compared()]))
     assert bool(doubts) is not has_teeth
     assert bool(left) is has_teeth
-    words = "Only the control shows that the check can fail, where it was off by 5"
+    words = "Only the control shows that the check can fail, with a difference of 5"
     assert all(words in one for one in left)
     assert all("accepts every wrong array that the harness tried" in one for one in doubts)
 
@@ -246,9 +246,9 @@ def test_a_refused_needle_that_differs_in_few_elements_shows_little(
     doubts, left = told(one_of(found(tried=[needle])))
     assert doubts == []
     sentence = (
-        "of 16 elements that check same compares, no wrong array that was tried differs in more"
-        f" than {telling}: the others are equal or masked, and this run does not show that they"
-        " were computed"
+        "of 16 elements that check same compares, no tried wrong array differs in more than"
+        f" {telling}. The others are equal or masked, so this run does not show that they were"
+        " computed"
     )
     assert left == ([sentence] if is_told else [])
 
@@ -271,7 +271,7 @@ def test_a_rank_that_agrees_on_nan_is_named(
     """More than half on both sides, where that is allowed, and on the candidate's ranks alone."""
     many = compared(beyond=0, differing=0, worst=None, nonfinite=nonfinite)
     needles = found(refused=True)
-    words = "more than half of what check same compared on rank 1 is NaN or infinite on both sides"
+    words = "more than half of the values that check same compared on rank 1 are NaN or infinite on both sides"
     assert told(one_of(needles, events=[many]), text=text)[1] == ([words] if is_told else [])
     assert told(one_of(needles), one_of(events=[many]), text=text)[1] == []
 

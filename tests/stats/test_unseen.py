@@ -35,7 +35,7 @@ SAME = "{id: same, kind: equivalent, ranks: every, against: reference}"
 BOUNDARY: tuple[str, dict[str, Any]] = ("prefill.boundary", {"prompt": 0, "at": 3, "size": 3})
 NO_SIZE = (
     "the reference tried no defect of known size, so this run does not show how small a defect check"
-    " same detects, or that the noise it allows is only noise"
+    " same detects, or that its limit allows only noise"
 )
 NO_CHUNK = (
     "no rank reported a boundary between two chunks of a prompt (prefill.boundary), so this run does"
@@ -104,8 +104,8 @@ def test_the_smallest_defect_that_would_have_been_seen_is_told() -> None:
     """
     seen = told(sized((0.1, 1e-2), (0.01, 1e-7)))
     few = "A defect at few positions may be larger and still go undetected"
-    smallest = "layer 1 too large by 0.1 (0.01 would not have been)"
-    known = "the smallest defect that check same is known to detect is"
+    smallest = "layer 1 too large by 0.1 (but not by 0.01)"
+    known = "the smallest defect that check same is known to detect is this:"
     assert seen == [f"{known} {smallest}. {few}"]
     assert told(sized((0.1, 1e-7))) == [
         "check same would have detected none of the defects of known size that the reference tried"
@@ -129,7 +129,7 @@ def test_prompts_that_show_little_are_told() -> None:
     twice = Reference()
     for name in [one for one in twice.kept if one.endswith(".1")]:
         twice.kept[name] = twice.kept[f"{name[:-1]}0"]
-    assert "prompts 0, 1 gave bit-identical logits, so they count as one prompt" in told(twice)
+    assert "prompts 0, 1 have bit-identical logits, so they count as one prompt" in told(twice)
     last = Reference()
     last.kept = {
         name: values[-1:] if "prefill" in name else values for name, values in last.kept.items()
@@ -177,9 +177,9 @@ def covered(rows: Any, *said: list[tuple[str, dict[str, Any]]]) -> list[str]:
 def test_a_checkpoint_that_is_hardly_split_is_told() -> None:
     """Where most of it lies on several ranks.
 
-    And that only each rank's own report says which bytes it used.
+    And that only each rank's own report says the bytes that it used.
     """
-    word = "we rely on each rank's own report of which bytes it used (check covers)"
+    word = "we rely on each rank's own report of the bytes that it used (check covers)"
     assert covered(ROWS, [LEFT, WHOLE_NORM], [RIGHT, WHOLE_NORM]) == [word]
     whole = shard("w", ROWS, (0, 4), (0, 6))
     found = covered(ROWS, [whole, WHOLE_NORM], [whole, WHOLE_NORM])
@@ -234,17 +234,17 @@ def test_combinations_that_were_left_out_are_named() -> None:
         (
             "",
             "",
-            ", and nothing beyond that. How requests were batched and sampled is not known",
+            " only. It is unknown how requests were batched and sampled",
         ),
         (
             "entry: subject:run",
             "use: hf-tensor",
-            ", at batch size 1 with greedy sampling, and nothing beyond that",
+            " only, at batch size 1 with greedy sampling",
         ),
         (
             "entry: subject:run",
             "entry: subject:run\n  beside: mlx-tensor",
-            ", at batch size 1 with greedy sampling, and nothing beyond that",
+            " only, at batch size 1 with greedy sampling",
         ),
     ],
 )

@@ -114,11 +114,11 @@ def test_ranks_that_no_check_asks_are_named() -> None:
     text += "  - {id: ended, kind: exit, ranks: every}\n"
     found = judged(text, control=lambda _: broken(ranks=(0,)))
     assert found.verdict == "PASS"
-    assert found.unshown == ["No check asks rank 1 of 2 about anything but how it ended."]
+    assert found.unshown == ["No check covers more than the end of rank 1 in a world of 2."]
     assert (
         judged(text.replace("[0]", "[1]"), control=lambda _: broken())
         .unshown[0]
-        .startswith("No check asks rank 0 ")
+        .startswith("No check covers more than the end of rank 0 ")
     )
     compared = "  - {id: same, kind: agree, ranks: [0], against: 1, value: decode.ids}\n"
     assert not any("asks" in sentence for sentence in judged(text + compared).unshown)
@@ -131,11 +131,14 @@ def test_a_world_of_one_is_named_with_its_cells() -> None:
     """
     text = TEXT.replace("ranks: [2]", "ranks: [1, 2]").replace("ranks: nonzero", "ranks: [0]")
     found = judged(text, control=lambda _: broken(ranks=(0,)))
-    assert "A world of one rank tests nothing distributed (ranks=1,backend=gloo)." in found.unshown
+    assert (
+        "A world with one rank does not test anything distributed (ranks=1,backend=gloo)."
+        in found.unshown
+    )
     alone = judged(
         text.replace("ranks: [1, 2]", "ranks: [1]"), control=lambda _: broken(ranks=(0,))
     )
-    assert "A world of one rank tests nothing distributed." in alone.unshown
+    assert "A world with one rank does not test anything distributed." in alone.unshown
 
 
 def test_a_check_that_no_control_failed_is_named() -> None:
@@ -152,14 +155,15 @@ def test_a_check_that_no_control_failed_is_named() -> None:
     never = judged(text, control=healthy)
     assert never.verdict == "INCONCLUSIVE"
     assert any("the control never failed a check, so" in reason for reason in never.reasons)
-    assert any("The control never failed ready, spoke, so" in each for each in never.unshown)
+    assert any("The control never failed ready and spoke, so" in each for each in never.unshown)
 
 
 def test_what_ledgers_and_digests_cannot_see_is_told() -> None:
     """Two equal receives in each other's place, which coded payloads alone see."""
     told = (
-        "Checks step, whole cannot see that the subject swapped two receives without tags, of one"
-        " shape and type: every call still has its other end, and every byte arrives as it was sent."
+        "Checks step and whole cannot detect that the subject swapped two receives of the same shape"
+        " and type without tags, because every call still has a matching call and every byte arrives"
+        " as it was sent."
     )
     asked = (
         "  - {id: step, kind: ledger-agrees, ranks: every}\n  - {id: whole, kind: transfers-intact,"
@@ -293,8 +297,8 @@ def test_a_fault_that_strikes_after_the_work_is_named(at: str, over: bool) -> No
     fault = f"faults: [{{id: late, kind: delay, ranks: [1], at: {at}, for: 1ms}}]\n"
     found = judged(TEXT + fault, candidate=struck(at))
     said = (
-        "Fault late struck after the last event that a check asks for in 4 of 4 trials of the"
-        " candidate, so it had nothing left to disturb."
+        "Fault late struck after the last event that a check uses in 4 of 4 trials of the"
+        " candidate, so it could not affect the result."
     )
     assert (said in found.unshown) is over
 
@@ -345,18 +349,13 @@ def test_values_that_never_vary_are_told(
         candidate=lambda _: chosen(candidate),
         control=lambda _: broken() if control is None else chosen(control),
     )
-    words = (
-        "Check same saw a single value in this run, so a subject that always gives that value would"
-        " pass."
-    )
+    words = "Check same saw a single value in this run, so a subject that always reports that value would pass."
     assert [one for one in judgement.unshown if "single value" in one] == ([words] if told else [])
 
 
-SILENT = "The ledgers have no collective call or transfer between ranks"
-ALONE = (
-    "Ranks made collective calls, but no check compared the calls of one rank with those of another"
-)
-UNSEEN = "Nothing recorded whether the ranks exchanged anything"
+SILENT = "The ledgers contain no collective call or transfer between ranks"
+ALONE = "Ranks made collective calls, but no check compared the calls of different ranks"
+UNSEEN = "The run did not record whether the ranks exchanged anything"
 
 
 @pytest.mark.parametrize(
@@ -397,7 +396,7 @@ def test_a_world_that_nobody_observed_is_told() -> None:
 def test_a_check_that_failed_for_want_of_a_value_is_named() -> None:
     """A control that dies before it reports fails every check.
 
-    It shows that the one it fails as stated can fail.
+    It shows that the one it fails as required can fail.
     """
     text = TEXT + "  - {id: text, kind: equal, ranks: every, value: decode.text, to: Hello world}\n"
 
@@ -407,7 +406,7 @@ def test_a_check_that_failed_for_want_of_a_value_is_named() -> None:
     found = judged(text, control=silent)
     assert found.verdict == "PASS", found.reasons
     said = (
-        "The control failed text only because it gave nothing to compare, so this run does not show"
+        "The control failed text only because it reported nothing to compare, so this run does not show"
         " that the check detects a wrong value."
     )
     assert said in found.unshown
@@ -435,7 +434,7 @@ def test_a_control_that_reports_nothing_has_shown_no_wrong_value(
     given: JSON, more: str, *, is_told: bool
 ) -> None:
     """Null and empty values are what a function gives that forgets to return, also where that fails
-    as stated.
+    as required.
     """
     text = COMPARED.replace(
         "check: ready, ranks: nonzero, error: AssertionError, source: assert tokenizer", "MUST"
@@ -456,7 +455,7 @@ def test_a_control_that_reports_nothing_has_shown_no_wrong_value(
     ]
     found = judged(text, candidate=lambda _: chosen(lambda _: [1, 2]), control=lambda _: lost)
     assert found.verdict == "PASS", found.reasons
-    words = "only because it gave nothing to compare, so this run does not show that"
+    words = "only because it reported nothing to compare, so this run does not show that"
     assert any(words in sentence and "same" in sentence for sentence in found.unshown) is is_told
 
 

@@ -151,7 +151,7 @@ def test_a_bound_as_high_as_what_is_accepted_is_not_below_it() -> None:
     (cell,) = judged(clean(1), [broken()] * 50, below="95%").cells
     assert cell.verdict == "INCONCLUSIVE"
     assert (
-        "no failure in 1 trial only shows a failure rate below 95.0%; below 95.0% was asked"
+        "no failure in 1 trial only shows a failure rate below 95.0%; required: below 95.0%"
         in str(cell.reasons[0])
     )
     told = json_schema()["$defs"]["Accept"]["properties"]["failure_rate_below"]["description"]
@@ -477,7 +477,7 @@ def test_a_control_that_had_to_fail_in_skipped_cells_only_shows_nothing(
     skipped: Skip | None, verdict: str
 ) -> None:
     """Where it held in every cell that ran, nothing failed anywhere: no PASS, though each cell did
-    as stated.
+    as required.
     """
     text = TEXT.format(candidate=5, control=5, share="every, cells: {gpu: [true]}", below="50%")
     asked = parse_scenario(

@@ -88,9 +88,9 @@ def test_the_largest_share_is_shown_whichever_trial_it_is_in(index: int, rank: i
     one = worst(found, "loss")
     assert (one.index, one.ranks, one.shown, one.share) == (index, [rank], "1.5", 0.75)
     assert one.evidence == f"evidence/ranks-2-backend-gloo/candidate-{index:05d}/events.jsonl"
-    seen = f"At worst, `loss` found on rank {rank}: 1.5, 75 % of the limit (trial {index})"
+    seen = f"Worst result of `loss`, on rank {rank}: 1.5, 75 % of the limit (trial {index})"
     assert seen in candidate_row(found)
-    assert "2 other checks also held in every trial." in candidate_row(found)
+    assert "2 other checks also passed in every trial." in candidate_row(found)
 
 
 def test_the_first_of_equals_is_shown() -> None:
@@ -108,7 +108,7 @@ def test_a_failed_finding_comes_before_all() -> None:
     assert (one.passed, one.index, one.ranks) == (False, 1, [1])
     assert one.shown == "score.loss must be at most 2 (found 2.5)"
     assert "2 of 4 trials failed" in candidate_row(found)
-    assert "At worst" not in candidate_row(found)
+    assert "Worst result" not in candidate_row(found)
 
 
 def test_void_trials_and_the_control_are_left_out() -> None:
@@ -126,7 +126,7 @@ def test_the_checks_nearest_to_their_limits_are_shown() -> None:
         "  - {id: more, kind: at-most, ranks: every, value: score.loss, to: 1}\n"
     )
     row = candidate_row(judged(*losses((0.5, 0.25)), text=text))
-    first, second = row.index("`most` found on rank 0: 0.5, 83.3 %"), row.index("`more` found on")
+    first, second = row.index("`most`, on rank 0: 0.5, 83.3 %"), row.index("`more`, on rank")
     assert first < second
     assert "`loss`" not in row
 
@@ -156,5 +156,5 @@ def test_without_a_scale_values_are_shown() -> None:
         "  - {id: loss, kind: at-most, ranks: every, value: score.loss, to: 2}\n", ""
     )
     row = candidate_row(judged(*[healthy()] * 4, text=text))
-    assert "`text` held in every trial; in trial 0, every rank showed Hello world" in row
-    assert "1 other check also held in every trial." in row
+    assert "`text` passed in every trial; in trial 0, every rank reported Hello world" in row
+    assert "1 other check also passed in every trial." in row

@@ -44,7 +44,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ),
         ConformanceRow(
             name="max-tokens",
-            promises="An answer has at most max_tokens tokens, and says when that ended it.",
+            promises="An answer has at most max_tokens tokens, and reports when that limit ended it.",
             requests=4,
             ask=answering.ask_max_tokens,
             defect=defects.MORE_TOKENS,
@@ -105,7 +105,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ),
         ConformanceRow(
             name="logprobs",
-            promises="Completions give the same logprobs whole and streamed, or refuse them.",
+            promises="Completions return the same logprobs whole and streamed, or refuse them.",
             requests=3,
             ask=parameters.ask_logprobs,
             defect=defects.NO_LOGPROBS,
@@ -133,7 +133,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ),
         ConformanceRow(
             name="chat-max-tokens",
-            promises="A chat has at most max_tokens tokens, and says when that ended it.",
+            promises="A chat has at most max_tokens tokens, and reports when that limit ended it.",
             requests=4,
             ask=modes.ask_chat_max_tokens,
             defect=defects.MORE_CHAT_TOKENS,
@@ -150,7 +150,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ),
         ConformanceRow(
             name="chat-logprobs",
-            promises="Chats give the same logprobs whole and streamed, or refuse them.",
+            promises="Chats return the same logprobs whole and streamed, or refuse them.",
             requests=4,
             ask=parameters.ask_chat_logprobs,
             defect=defects.NO_LOGPROBS,
@@ -159,7 +159,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ),
         ConformanceRow(
             name="n",
-            promises="n=2 gives 2 choices, whole and streamed, or is refused.",
+            promises="n=2 returns 2 choices, whole and streamed, or is refused.",
             requests=3,
             ask=parameters.ask_n,
             defect=defects.NO_N,
@@ -167,7 +167,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ),
         ConformanceRow(
             name="chat-n",
-            promises="n=2 gives 2 choices in a chat, whole and streamed, or is refused.",
+            promises="n=2 returns 2 choices in a chat, whole and streamed, or is refused.",
             requests=4,
             ask=modes.ask_chat_n,
             defect=defects.NO_CHAT_N,
@@ -200,7 +200,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ),
         ConformanceRow(
             name="temperature",
-            promises="Temperature 0 gives one text and 1.5 several: whole, streamed and in chats.",
+            promises="Temperature 0 returns one text, and 1.5 several: whole, streamed and in chats.",
             requests=22,
             ask=modes.ask_temperature,
             defect=defects.HOT,
@@ -208,7 +208,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ),
         ConformanceRow(
             name="json-object",
-            promises="A chat that must be a JSON object is a JSON object, or is refused.",
+            promises="A chat in JSON mode returns a JSON object, or is refused.",
             requests=5,
             ask=structured.ask_json_object,
             defect=defects.NO_FORMAT,
@@ -217,7 +217,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ),
         ConformanceRow(
             name="json-schema",
-            promises="A chat that has a JSON schema is valid under it, or is refused.",
+            promises="A chat with a JSON schema returns JSON that matches it, or is refused.",
             requests=5,
             ask=structured.ask_json_schema,
             defect=defects.NO_FORMAT,
@@ -226,9 +226,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ),
         ConformanceRow(
             name="tools",
-            promises=(
-                "A tool that the client forces is called alike whole and streamed, or is refused."
-            ),
+            promises="A forced tool is called the same way whole and streamed, or is refused.",
             requests=7,
             ask=structured.ask_tools,
             defect=defects.NO_TOOLS,
@@ -339,8 +337,8 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ConformanceRow(
             name="lengths",
             promises=(
-                "Prompts of 16 lengths, and around 256 and 512 tokens, get the same text in two"
-                " parts and whole."
+                "Prompts of 16 lengths, and around 256 and 512 tokens, get the same text whether"
+                " computed in two parts or whole."
             ),
             requests=102,
             ask=state.ask_lengths,

@@ -105,7 +105,7 @@ def ask_max_tokens(setting: Setting) -> Asking[RowFinding]:
         demand_length(stream, 5)
     if found[0] and found[0] == found[2]:
         raise Judged(
-            "VIOLATES", "length", f"1 token and 12 tokens gave the same text {shown(found[0])}"
+            "VIOLATES", "length", f"1 token and 12 tokens returned the same text {shown(found[0])}"
         )
     return conforms("1, 5 and 12 tokens, and 5 streamed")
 
@@ -149,7 +149,7 @@ def ask_models(setting: Setting) -> Asking[RowFinding]:
         raise Judged(
             "VIOLATES",
             "error",
-            f"the server gave no list of models ({exchange.status or exchange.ended})",
+            f"the server returned no list of models ({exchange.status or exchange.ended})",
         )
     try:
         value = strict_json(exchange.body())

@@ -148,11 +148,11 @@ def ask_chat_seed(setting: Setting) -> Asking[RowFinding]:
     stream = yield from honoured(request)
     demand_same("streamed", "seed 1", found["seed 1"], stream.text)
     if len(set(found.values())) == 1:
-        fact = "3 seeds gave the same text at temperature 1"
+        fact = "3 seeds returned the same text at temperature 1"
         raise Judged("VIOLATES" if setting.samples else "CANNOT TELL", "ignored", fact)
     demand_distinct(found, setting)
     return conforms(
-        f"seeds 1 and 0 repeat, 1 also streamed; 3 seeds gave {len(set(found.values()))} texts"
+        f"seeds 1 and 0 repeat, 1 also streamed; 3 seeds returned {len(set(found.values()))} texts"
     )
 
 
@@ -184,7 +184,7 @@ def ask_temperature(setting: Setting) -> Asking[RowFinding]:
             # may say nothing in so few tokens.
             continue
         if len({answer.text for answer in cold}) > 1:
-            fact = f"{mode}: temperature 0 gave {shown(cold[0].text)}, then another text"
+            fact = f"{mode}: temperature 0 returned {shown(cold[0].text)}, then another text"
             raise Judged("VIOLATES", "greedy", fact)
         hot: set[str] = set()
         for seed in range(1, SAMPLES + 1):

@@ -208,7 +208,7 @@ def demand_repeated(found: Mapping[str, str]) -> None:
         first = found[seed]
         again = found[f"{seed} again"]
         if first != again:
-            fact = f"{seed} gave {shown(first)} and {shown(again)}"
+            fact = f"{seed} returned {shown(first)} and {shown(again)}"
             raise Judged("VIOLATES", "seed", fact)
 
 
@@ -219,7 +219,7 @@ def demand_distinct(found: Mapping[str, str], setting: Setting) -> None:
     seeds = ("seed 0", "seed 1", "seed 2")
     for one, other in combinations(seeds, 2):
         if found[one] == found[other] and len(found[one]) >= LEAST_SAMPLED:
-            fact = f"{one} and {other} gave the same text {shown(found[one])}"
+            fact = f"{one} and {other} returned the same text {shown(found[one])}"
             raise Judged("VIOLATES", "ignored", fact)
 
 
@@ -235,9 +235,9 @@ def ask_seed(setting: Setting) -> Asking[RowFinding]:
     demand_same("streamed", "seed 1", found["seed 1"], stream.text)
     if len(set(found.values())) == 1:
         greedy = " (that of temperature 0)" if base.text == found["seed 1"] else ""
-        fact = f"3 seeds gave the same text at temperature 1{greedy}"
+        fact = f"3 seeds returned the same text at temperature 1{greedy}"
         raise Judged("VIOLATES" if setting.samples else "CANNOT TELL", "ignored", fact)
     demand_distinct(found, setting)
     return conforms(
-        f"seeds 1 and 0 repeat, 1 also streamed; 3 seeds gave {len(set(found.values()))} texts"
+        f"seeds 1 and 0 repeat, 1 also streamed; 3 seeds returned {len(set(found.values()))} texts"
     )

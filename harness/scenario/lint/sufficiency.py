@@ -22,7 +22,7 @@ from harness.scenario.lint.arms import MUST_FAIL
 from harness.scenario.lint.draft import ScenarioDraft
 from harness.scenario.model import Trials
 
-OF_ONE = "a world of one rank tests nothing distributed"
+OF_ONE = "a world with one rank does not test anything distributed"
 # What a rank emits last; a fault that waits for it finds the work done.
 LAST = "subject.end"
 SIGNIFICANT = 0.05
@@ -249,7 +249,7 @@ def unasked(checks: Iterable[Any], size: int) -> str:
     left = [rank for rank in range(size) if rank not in asked]
     if not left:
         return ""
-    return f"no check asks {numbered('rank', left)} of {size} about anything but how it ended"
+    return f"no check covers more than the end of {numbered('rank', left)} in a world of {size}"
 
 
 def ranks_that_nobody_asks(draft: ScenarioDraft) -> Iterator[Problem]:
@@ -276,7 +276,7 @@ def unsplit(checks: Iterable[Any], size: int) -> str:
     if size == 1 or split or not any(isinstance(check, EquivalentCheck) for check in asked):
         return ""
     return (
-        "no check asks whether the model is split (influence, shards-cover), so a full copy of it"
+        "no check tests whether the model is split (influence or shards-cover would), so a full copy of it"
         " on each rank would pass"
     )
 

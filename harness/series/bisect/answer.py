@@ -23,8 +23,8 @@ def answer(record: BisectRecord) -> tuple[str, bool]:
         lines.append("The answer changes more than once, so no single version explains it")
     if untried:
         lines.append(
-            f"{untried} of {plural(len(record.versions), 'version')} were not tried: a change that"
-            " was taken back between two tried versions would not show"
+            f"{untried} of {plural(len(record.versions), 'version')} were not tried, so a change"
+            " that was reverted between two tried versions would not show up"
         )
     exact = not any(border.between or _moved(record, border) for border in found)
     return ". ".join(lines), bool(found) and exact

@@ -191,7 +191,7 @@ def _slip(scenario: Scenario, shown: StepFacts) -> str:
     for way in sorted(shown.ways):
         error = way.partition(" ")[0].partition(";")[0]
         if error != stated and (error in SLIPS or error == "ModuleNotFoundError"):
-            return f"it raises {way}, as a version does that lacks what the scenario calls"
+            return f"it raises {way}, like a version without the function that the scenario calls"
     return ""
 
 

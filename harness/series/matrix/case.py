@@ -282,7 +282,7 @@ class Case:
         defect: of the control's subject: the fault strikes both arms then, and what has to be seen
             is how badly the control takes it. Without one the fault strikes the control alone.
         sees: the checks that fail, with the ranks on which they do: `every` or a list. The first is
-            the one by which the control fails as stated; none where it hangs.
+            the one by which the control fails as required; none where it hangs.
         says: a text that the reason of such a check must hold, by id: the line of a call, say.
         must_fail: how, beside check and ranks.
         by_backend: `options`, `sees` and `must_fail` of a backend on which the kind shows

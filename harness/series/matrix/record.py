@@ -49,7 +49,7 @@ class MatrixCell(Model):
         proved: those in which the events show that it took effect, on every rank it was for.
         detected: proved trials in which a check failed.
         named: proved trials in which every check that has to see it failed on exactly its ranks,
-            and the control as stated: by its error, signal, code or place, and nothing else was the
+            and the control as required: by its error, signal, code or place, and nothing else was the
             cause.
         tolerated: proved trials in which every check held; of a masked fault.
         bound: lower bound of the share that was named, or tolerated, of all injected, at 95 %
@@ -228,7 +228,7 @@ def _is_right(part: MatrixPart, trial: Trial) -> bool:
 def _names(part: MatrixPart, name: str, trial: Trial) -> bool:
     """Return whether a check failed on exactly the ranks that it must.
 
-    A hang by the control that failed as stated.
+    A hang by the control that failed as required.
     """
     if name == HANG:
         return trial.as_stated is True
@@ -267,7 +267,7 @@ def _lacking(
     unmade: int,
 ) -> list[str]:
     """Return what fell short, in words, the most frequent first."""
-    reasons: Counter[str] = Counter({"planned, and not made": unmade} if unmade and struck else {})
+    reasons: Counter[str] = Counter({"planned but not run": unmade} if unmade and struck else {})
     for trial in struck:
         lost = next((strike for strike in trial.strikes if not strike.proved), None)
         if lost is not None or not trial.strikes:
@@ -281,7 +281,7 @@ def _lacking(
         reasons[f"without {'the defect' if trial.strikes else 'a fault'}: {_what(trial)}"] += 1
     for trial in broken:
         if trial.as_stated is not True:
-            reasons[f"broken on purpose, and not seen: {trial.otherwise or trial.void}"] += 1
+            reasons[f"deliberately broken, but not detected: {trial.otherwise or trial.void}"] += 1
     by_count = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
     return [f"{count} × {what}" for what, count in by_count[:MOST_REASONS]]
 
@@ -294,8 +294,8 @@ def _short(part: MatrixPart, trial: Trial) -> str:
     name = next((name for name in part.sees if not _names(part, name, trial)), "")
     failed = next((failure.ranks for failure in trial.failures if failure.check == name), None)
     if failed == part.sees.get(name):
-        return f"{name} failed, but did not say {part.says.get(name)!r}"
-    how = "held" if failed is None else f"failed on ranks {failed}"
+        return f"{name} failed, but its message does not contain {part.says.get(name)!r}"
+    how = "passed" if failed is None else f"failed on ranks {failed}"
     asked = part.sees.get(name)
     return f"{name} {how}, not on ranks {asked}" if asked else f"{name} {how}"
 

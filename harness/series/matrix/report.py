@@ -43,7 +43,7 @@ TOP = 150.0
 BORNE = "tolerated"
 # How it came out: sign, fill, border, and what that means.
 SIGNS = {
-    "named": ("", svg.GOOD, svg.GOOD, "seen, on exactly its ranks, in every trial"),
+    "named": ("", svg.GOOD, svg.GOOD, "detected on exactly its ranks in every trial"),
     "held": ("=", svg.PAPER, svg.STATED, "tolerated in every trial"),
     "short": ("×", svg.BAD, svg.BAD, "not in every trial"),
     "doubt": ("?", svg.DOUBT, svg.DOUBT, "not proved in every trial"),
@@ -54,7 +54,7 @@ HEADER = (
     "fault",
     "backend",
     "effect",
-    "seen by",
+    "detected by",
     "injected",
     "proved",
     "detected",
@@ -77,10 +77,10 @@ def render(record: MatrixRecord, *, manifest_digest: str) -> bytes:
         answer=Paragraph(Strong(record.verdict), ": ", Claim(_answer(record), (RECORD,))),
         files=(
             (
-                Claim("what was planned", (Evidence(FACTS),)),
-                "cases, seeds, and what must be detected in each",
+                Claim("the plan", (Evidence(FACTS),)),
+                "cases, seeds, and the checks that must detect each fault",
             ),
-            (Claim("the record", (RECORD,)), "every number of this report"),
+            (Claim("the record", (RECORD,)), "every number in this report"),
             (
                 Verbatim(f"{FOLDER}/"),
                 "a bundle of a signed run for each case; `rankproof verify` accepts each of them",
@@ -94,16 +94,16 @@ def _blocks(record: MatrixRecord) -> Iterator[Block]:
     yield BulletList(tuple(_first(record)))
     yield Note(
         "A trial counts as injected if the fault was injected, as proved if events show that it"
-        " took effect, as detected if a check failed, and as rightly named if every required check"
-        " failed on exactly the ranks that the fault reached, with the stated error, signal, code"
-        " or place, and nothing else was the cause. A masked fault is tolerated if it is proved"
-        " and every check held; a subject that is broken on purpose shows that the same checks can"
-        " fail there."
-        ' "At least" is the lower bound of the share of rightly named or tolerated trials, at'
-        f" {CONFIDENCE:.0%} confidence. A false alarm is a check that failed in a trial without a"
-        ' fault, and "at most" is the upper bound of their share. If the effect says "with a defect",'
-        " the fault is also injected into the clean trials, whose subject handles it; the checks"
-        " must detect the subject with the defect, which does not handle it."
+        " took effect, and as detected if a check failed. It counts as rightly named if every"
+        " required check failed on exactly the ranks that the fault reached, with the required"
+        " error, signal, code or place, and nothing else was the cause. A masked fault is tolerated"
+        " if it is proved and every check passed. For masked faults, a deliberately broken subject"
+        ' shows that the same checks can fail. "At least" is the lower bound on the share of rightly'
+        f" named or tolerated trials, at {CONFIDENCE:.0%} confidence. A false alarm is a check that"
+        ' failed in a trial without a fault, and "at most" is the upper bound on the share of false'
+        ' alarms. If the effect is marked "with a defect", the fault is also injected into the clean'
+        " trials, whose subject handles it. The checks must detect the subject with the defect, which"
+        " does not handle it."
     )
     yield Figure(
         FIGURE, "Faults and the checks that must detect them, with a square for each backend"
@@ -123,10 +123,8 @@ def _blocks(record: MatrixRecord) -> Iterator[Block]:
         ),
         align=("left", "right", "right", "right"),
     )
-    yield from section("What fell short", _shortfalls(record))
-    yield from section(
-        "What this does not show", _unshown(record), "This version knows of nothing."
-    )
+    yield from section("Cells that fell short", _shortfalls(record), "None.")
+    yield from section("Not shown", _unshown(record), "No limits are known to this version.")
     yield Heading(2, "How it was made")
     yield Table(("what", "this matrix"), tuple(_rows(record)))
 
@@ -138,13 +136,13 @@ def _answer(record: MatrixRecord) -> str:
     clean = sum(cell.clean for cell in ran)
     alarms = sum(cell.alarms for cell in ran)
     skipped = (
-        f", {len(record.cells) - len(ran)} could not run here"
+        f" ({plural(len(record.cells) - len(ran), 'other cell')} could not run here)"
         if len(ran) < len(record.cells)
         else ""
     )
     return (
-        f"{right} of {plural(len(ran), 'cell')} were right in all of their trials{skipped};"
-        f" {plural(trials, 'fault')} injected, {plural(alarms, 'false alarm')} in"
+        f"{right} of {plural(len(ran), 'cell')} were right in all of their trials{skipped}."
+        f" {plural(trials, 'fault')} injected, and {plural(alarms, 'false alarm')} in"
         f" {plural(clean, 'clean trial')}."
     )
 
@@ -158,14 +156,14 @@ def _first(record: MatrixRecord) -> Iterator[Part]:
     kinds = {part.kind for part in facts.parts}
     backends = sorted({part.backend for part in facts.parts})
     asked = (
-        f"Asked for: {plural(len(cases), 'case')} of {plural(len(kinds), 'kind')} of faults, on "
-        f"{' and '.join(backends)}, {plural(facts.seeds, 'seed')} of each"
+        f"Planned: {plural(len(cases), 'case')} of {plural(len(kinds), 'kind')} of faults on "
+        f"{' and '.join(backends)}, with {plural(facts.seeds, 'seed')} for each"
     )
     if limits := _limits(facts):
-        asked += f". This is a part of the matrix ({limits}); the rest was not tested"
+        asked += f". This is only a part of the matrix ({limits}); the rest was not tested"
     yield Claim(f"{asked}.", (Evidence(FACTS),))
     short = [cell for cell in record.cells if cell.verdict not in ("PASS", "SKIPPED")]
-    yield Claim(f"Fell short: {_listed(short) or 'nothing'}.", (RECORD,))
+    yield Claim(f"Fell short: {_listed(short) or 'none'}.", (RECORD,))
     if skipped := [cell for cell in record.cells if cell.verdict == "SKIPPED"]:
         yield Claim(f"Could not run here: {_listed(skipped)}.", (RECORD,))
 
@@ -196,7 +194,7 @@ def _row(cell: MatrixCell) -> tuple[Part, ...]:
             f"{sight.check} ({numbered('rank', sight.ranks) if sight.ranks else 'the world'})"
             for sight in cell.sights
         )
-        or "no check: it is tolerated"
+        or "no check, because it is tolerated"
     )
     if cell.verdict == "SKIPPED":
         return (name, cell.backend, cell.effect, by, "", "", "", "", "", "", "", "SKIPPED")
@@ -253,7 +251,7 @@ def _unshown(record: MatrixRecord) -> list[Part]:
             " they can fail."
         )
     if facts.sample or facts.only or len(facts.backends) == 1:
-        items.append("This is a part of the matrix; the rest was not tested.")
+        items.append("This is only a part of the matrix; the rest was not tested.")
     rest = 1 - lower_bound(facts.seeds, facts.seeds, confidence=CONFIDENCE)
     seeds = plural(facts.seeds, "seed")
     items.append(
@@ -283,10 +281,10 @@ def _rows(record: MatrixRecord) -> Iterator[tuple[Part, ...]]:
             else f"{source.commit}{tree[source.dirty]}"
         ),
     )
-    yield "its own code", Verbatim(facts.code)
+    yield "digest of Rankproof's code", Verbatim(facts.code)
     yield "seeds of each cell", str(facts.seeds)
     yield "parts", str(len(facts.parts))
-    yield "time of all parts", f"{sum(cell.seconds for cell in record.cells):.0f} s"
+    yield "total time of all parts", f"{sum(cell.seconds for cell in record.cells):.0f} s"
 
 
 # -- the picture -----------------------------------------------------------------------------------
@@ -346,7 +344,7 @@ def squares(cell: MatrixCell) -> Iterator[tuple[str, str, str]]:
     for kind in kinds:
         named = min(sight.named for sight in cell.sights if sight.kind == kind)
         how = "named" if named == cell.injected else _lacks(cell, named)
-        yield kind, how, f"{named} of {cell.injected} seen on exactly its ranks"
+        yield kind, how, f"{named} of {cell.injected} detected on exactly its ranks"
 
 
 def _lacks(cell: MatrixCell, right: int) -> str:

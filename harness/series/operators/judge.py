@@ -160,8 +160,8 @@ def _refused(raised: Mapping[int, str], stopped: Sequence[Said], index: int) -> 
     for rank, said in zip(raised, stopped, strict=True):
         if said.get("index") == index and "total" in said:
             fact = (
-                f"rank {rank}: after {first!r} the next all_reduce gave {said['total']} for"
-                f" {said['wanted']}, and raised nothing"
+                f"rank {rank}: after {first!r} the next all_reduce returned {said['total']}"
+                f" instead of {said['wanted']}, without an error"
             )
             return Outcome(word="DEFECT", kind="next call", ranks=sorted(raised), fact=fact)
     return Outcome(word="REFUSES", ranks=sorted(raised), fact=first)
@@ -203,7 +203,7 @@ def compare(
     if got is None:
         return ArrayDifference(kind, f"{name} is missing")
     if got["shape"] != wanted["shape"]:
-        return ArrayDifference(f"shape of {kind}", f"{got['shape']} in place of {wanted['shape']}")
+        return ArrayDifference(f"shape of {kind}", f"{got['shape']} instead of {wanted['shape']}")
     off = [
         (place, left, right)
         for place, (left, right) in enumerate(zip(got["values"], wanted["values"], strict=True))
@@ -212,10 +212,10 @@ def compare(
     if not off:
         if got["dtype"] == wanted["dtype"]:
             return None
-        fact = f"{got['dtype']} in place of {wanted['dtype']}"
+        fact = f"{got['dtype']} instead of {wanted['dtype']}"
         return ArrayDifference(f"dtype of {kind}", fact, "the values are the same")
     place, left, right = off[0]
-    fact = f"{_shown(got)} in place of {_shown(wanted)}; first at {place}: {left} for {right}"
+    fact = f"{_shown(got)} instead of {_shown(wanted)}; first at {place}: {left} instead of {right}"
     if len(off) > 1:
         fact += f", {len(off)} elements"
     return ArrayDifference(kind, fact, _excuse(cell, kind, off))

@@ -49,11 +49,11 @@ def render(record: OperatorsRecord, *, manifest_digest: str) -> bytes:
         title="Sweep of operators",
         answer=Paragraph(Claim(answer(record), (RECORD,))),
         files=(
-            (Claim("what was planned", (Evidence(FACTS),)), "operators, axes, parts"),
-            (Claim("the record", (RECORD,)), "every number of this report"),
+            (Claim("the plan", (Evidence(FACTS),)), "operators, axes and parts"),
+            (Claim("the record", (RECORD,)), "every number in this report"),
             (
                 Verbatim(f"{FOLDER}/"),
-                "for each part, what every rank and the process of the whole reported of each cell",
+                "for each part, the reports of every rank and of the single process about each cell",
             ),
         ),
         manifest_digest=manifest_digest,
@@ -72,35 +72,37 @@ def answer(record: OperatorsRecord) -> str:
 def _blocks(record: OperatorsRecord) -> Iterator[Block]:
     needles, seen = record.needles
     yield Note(
-        "A cell is one call of an operator with one value of every axis: shape, dtype, memory"
-        " layout and so on. Real ranks make the call, and one other process works out what each"
-        " rank must have. A cell is DEFECT if a rank has something else and nothing was raised."
-        " REFUSES means that a rank raised an error, which is fine. DIFFERS means that nobody"
-        " promises otherwise, such as NaN in a maximum; it does not count."
+        "A cell is one call of an operator with one value of every axis, such as shape, dtype and"
+        " memory layout. Real ranks make the call, and a separate process computes the expected"
+        " result of each rank. A cell is a DEFECT if a rank has a different result and no error was"
+        " raised. REFUSES means that a rank raised an error, which is fine. DIFFERS means that the"
+        " library does not promise any other result, as for NaN in a maximum; it does not count."
     )
     yield Paragraph(
         Claim(
-            f"The comparison refused {seen} of {needles} results of the sweep in which one element"
-            " was changed on purpose.",
+            f"As a control, one element was changed in {needles} results of the sweep. The"
+            f" comparison detected {seen} of them.",
             (RECORD,),
         )
     )
     accused = record.accused
-    yield Heading(2, "What is wrong")
+    yield Heading(2, "Wrong results")
     if not accused:
-        yield Paragraph("Nothing was found.")
+        yield Paragraph("None were found.")
     for number, group in enumerate(accused, 1):
         yield from _group(number, group)
     rest = [group for group in record.groups if group not in accused]
     unshown = [group for group in rest if group.word in COUNTS]
-    yield from section("Seen, but not shown", [_line(group) for group in unshown])
+    yield from section("Seen, but not confirmed", [_line(group) for group in unshown])
     differing = [group for group in rest if group.word not in COUNTS]
-    yield from section("Differs where nothing is promised", [_line(group) for group in differing])
-    yield Heading(2, "What was asked")
+    yield from section(
+        "Differences where the library promises no result", [_line(group) for group in differing]
+    )
+    yield Heading(2, "Tested cells")
     yield Table(("what", "this sweep"), tuple(_asked(record)))
     yield Table(("part", "cells", *WORDS), tuple(_parts(record)))
-    yield from section("What was refused", _refusals(record))
-    yield from section("What this does not show", tuple(_unshown(record)))
+    yield from section("Refused calls", _refusals(record))
+    yield from section("Not shown", tuple(_unshown(record)))
 
 
 def _group(number: int, group: CauseGroup) -> Iterator[Block]:
@@ -116,13 +118,13 @@ def _group(number: int, group: CauseGroup) -> Iterator[Block]:
             ),
             backing,
         ),
-        Text("what came: ", Foreign(smallest.outcome.fact, 600)),
+        Text("result: ", Foreign(smallest.outcome.fact, 600)),
         f"repeated in fresh worlds: {smallest.times} of {REPETITIONS}",
         _control(smallest),
     ]
     items += [_need(axis, smallest) for axis in smallest.needs]
     if not smallest.needs:
-        items.append("no axis changes it")
+        items.append("no axis changes the result")
     sizes = listed([str(size) for size in group.ranks])
     items.append(f"world sizes: {sizes}; failing cells of the sweep: {group.failing}")
     yield BulletList(tuple(items))
@@ -140,14 +142,14 @@ def _need(axis: str, cause: FailureCause) -> Part:
 def _control(cause: FailureCause) -> Part:
     control = cause.control
     if control is None:
-        return "control: none; no cell beside it is right"
+        return "control: none, because no neighbouring cell is right"
     changed = [axis for axis, value in control.axes.items() if cause.cell.axes[axis] != value]
     values = ", ".join(f"{axis} {control.axes[axis]}" for axis in changed)
     return Text(
         "control: with ",
         Verbatim(values),
-        f" it was right {cause.control_times} of {REPETITIONS} times in the same worlds, and one"
-        f" changed element was refused {cause.needle_times} of {REPETITIONS} times",
+        f" it was right {cause.control_times} of {REPETITIONS} times in the same worlds, and the"
+        f" comparison detected one changed element {cause.needle_times} of {REPETITIONS} times",
     )
 
 
@@ -175,7 +177,7 @@ def _asked(record: OperatorsRecord) -> Iterator[tuple[Part, ...]]:
     facts = record.facts
     yield "rankproof", facts.rankproof
     yield "commit", Verbatim(facts.source.commit or "not known")
-    yield "its own code", Verbatim(facts.code)
+    yield "digest of Rankproof's code", Verbatim(facts.code)
     yield (
         "releases",
         Foreign(", ".join(f"{name} {version}" for name, version in record.versions.items())),
@@ -185,7 +187,7 @@ def _asked(record: OperatorsRecord) -> Iterator[tuple[Part, ...]]:
     sizes = sorted({part.ranks for part in record.parts})
     yield "world sizes", listed([str(size) for size in sizes])
     yield "seed", Verbatim(facts.seed)
-    yield "time of all parts", f"{record.seconds:.0f} s"
+    yield "total time of all parts", f"{record.seconds:.0f} s"
     yield "calls of all worlds", str(record.asked)
     if record.seconds:
         yield "calls a second", f"{record.asked / record.seconds:.0f}"
@@ -224,16 +226,16 @@ def _unshown(record: OperatorsRecord) -> Iterator[Part]:
         yield f"The cause of {plural(left, 'failing cell')}, because their operators had too many."
     unasked = [part.name for part in record.parts if part.findings is None]
     if unasked:
-        yield f"Anything of {', '.join(unasked)}, which were not asked."
+        yield f"The parts that were not run: {', '.join(unasked)}."
     none = record.words.get("NO ORACLE", 0)
     if none:
         yield (
-            f"Whether {plural(none, 'cell')} were right, because one process cannot make the call"
-            " either."
+            f"The correctness of {plural(none, 'cell')}, because a single process cannot make the"
+            " call either."
         )
     yield (
-        "A mistake that plain torch, numpy or MLX in one process makes too, and wrong results that"
-        " lie within the tolerance: rounding of the dtype, with a margin of 16, and 8 times the"
-        " distance to float64."
+        "Mistakes that plain torch, numpy or MLX in one process makes too, and wrong results within"
+        " the tolerance. The tolerance is the rounding of the dtype with a margin of 16, and 8 times"
+        " the distance to float64."
     )
     yield "Combinations of axes that were not drawn, other backends, GPUs, and larger arrays."

@@ -65,8 +65,8 @@ class Search(Series[SearchFacts, SearchRecord]):
         if all(part.arrays for part in facts.parts):
             return ""
         return (
-            "logits and weights are not in its evidence: how far they lie apart is as the signer"
-            " says"
+            "its evidence contains no logits or weights, so the distances between them are the"
+            " signer's own claim"
         )
 
 

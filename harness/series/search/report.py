@@ -25,8 +25,8 @@ from harness.series.search.record import PATH as FACTS
 from harness.series.search.record import SearchCell, SearchRecord
 from harness.series.series import FOLDER
 
-ARRAYS = "logits and weights, from which a verifier works out every comparison again"
-NO_ARRAYS = "digests of logits and weights, and what was worked out of them"
+ARRAYS = "logits and weights, from which a verifier repeats every comparison"
+NO_ARRAYS = "digests of logits and weights, and the results of the comparisons"
 WALKED = ("IDENTICAL", "EQUIVALENT", "DIVERGENT")
 
 
@@ -40,8 +40,8 @@ def render(record: SearchRecord, *, manifest_digest: str) -> bytes:
         title="Search",
         answer=Paragraph(Claim(answer(record), (RECORD,))),
         files=(
-            (Claim("what was planned", (Evidence(FACTS),)), "models, prompts, parts"),
-            (Claim("the record", (RECORD,)), "every cell of this report"),
+            (Claim("the plan", (Evidence(FACTS),)), "models, prompts and parts"),
+            (Claim("the record", (RECORD,)), "every cell in this report"),
             (
                 Verbatim(f"{FOLDER}/"),
                 "a bundle of a signed run for each part; `rankproof verify` accepts each of them",
@@ -68,12 +68,12 @@ def _blocks(record: SearchRecord) -> Iterator[Block]:
         "A cell is a model, an engine with the way it splits the model, and a world size. Each"
         " prompt is prefilled in chunks and continued with the tokens that the whole model chose."
         " Its logits at every position are compared with those of the whole model in a separate"
-        " process. The tolerance is measured: twice the distance by which the whole model's own"
-        " logits move when it adds up the same sums in another order. In each cell the same code"
-        " failed with a defect: every chunk of a prompt but the first began a token too early."
-        " `would detect` names a defect of the whole model that exceeded the tolerance."
+        " process. The tolerance is measured. It is twice the distance by which the whole model's"
+        " own logits move when it adds up the same sums in another order. In each cell the same code"
+        " failed with an injected defect: every chunk of a prompt but the first began one token too"
+        ' early. "Would detect" names a defect of the whole model that exceeded the tolerance.'
     )
-    yield Heading(2, "The space")
+    yield Heading(2, "Search space")
     yield Table(("what", "this search"), tuple(_space(record)))
     yield Heading(2, "Every cell")
     yield Table(
@@ -83,15 +83,15 @@ def _blocks(record: SearchRecord) -> Iterator[Block]:
     )
     yield from _in_words("Divergent", [cell for cell in record.cells if cell.word == "DIVERGENT"])
     rest = [cell for cell in record.cells if cell.word not in WALKED]
-    yield from _in_words("Not tried, or without an answer", rest)
-    yield from section("What this does not show", tuple(_unshown(record)))
+    yield from _in_words("Not tried, or without a result", rest)
+    yield from section("Not shown", tuple(_unshown(record)))
 
 
 def _space(record: SearchRecord) -> Iterator[tuple[Part, ...]]:
     facts = record.facts
     yield "rankproof", facts.rankproof
     yield "commit", Verbatim(facts.source.commit or "not known")
-    yield "its own code", Verbatim(facts.code)
+    yield "digest of Rankproof's code", Verbatim(facts.code)
     yield (
         "releases",
         Foreign(", ".join(f"{name} {number}" for name, number in facts.versions.items())),
@@ -102,14 +102,14 @@ def _space(record: SearchRecord) -> Iterator[tuple[Part, ...]]:
     lengths = [len(prompt) for prompt in facts.prompts if isinstance(prompt, list)]
     texts = len(facts.prompts) - len(lengths)
     what = (
-        f"{plural(texts, 'text')}, and {plural(len(lengths), 'list')} of {min(lengths)} to"
+        f"{plural(texts, 'text')} and {plural(len(lengths), 'list')} of {min(lengths)} to"
         f" {max(lengths)} tokens"
     )
-    how = f"{facts.chunk} tokens at a time, {facts.steps} generated after each"
-    yield "prompts", f"{len(facts.prompts)} ({what}), {how}"
+    how = f"in chunks of {facts.chunk} tokens, with {facts.steps} tokens generated after each"
+    yield "prompts", f"{len(facts.prompts)} ({what}), {how} prompt"
     yield "evidence", ARRAYS if all(part.arrays for part in facts.parts) else NO_ARRAYS
     yield "cells", str(len(record.cells))
-    yield "time of all parts", f"{record.seconds:.0f} s"
+    yield "total time of all parts", f"{record.seconds:.0f} s"
 
 
 def _row(cell: SearchCell) -> tuple[Part, ...]:
@@ -145,10 +145,10 @@ def _unshown(record: SearchRecord) -> Iterator[Part]:
     yield "Other or longer prompts, sampling, and batches of several requests."
     if not all(part.arrays for part in record.facts.parts):
         yield (
-            "The logits. Without them we rely on the machine that computed them for how far apart"
-            " they are."
+            "The distances between logits. The evidence does not contain the logits, so we rely on"
+            " the machine that computed them."
         )
-    yield f"Races. Each cell was tried {plural(record.facts.trials, 'time')}."
+    yield f"Rare races. Each cell was tried only {plural(record.facts.trials, 'time')}."
     if len({cell.ranks for cell in record.cells}) < 4:
         worlds = listed([str(ranks) for ranks in sorted({cell.ranks for cell in record.cells})])
         yield f"Other world sizes than {worlds}, and worlds over several machines."

@@ -96,7 +96,7 @@ def trial(part: MatrixPart, *, proved: bool = True) -> Trial:
 
 
 def test_what_an_honest_plan_says_of_itself_agrees() -> None:
-    """Its parts have their seeds, and its plan is this version's."""
+    """Its parts have their seeds, and its plan matches this version."""
     honest = facts("kill", "pause")
     assert (flaw(honest), refusal(MatrixSeries(), honest), MatrixSeries().other_plan(honest)) == (
         "",
@@ -214,7 +214,7 @@ def test_a_void_is_not_proved() -> None:
     assert (one.verdict, one.injected, one.proved, one.named) == ("INCONCLUSIVE", 3, 2, 2)
     for struck, kept in (([good, good], clean), ([good] * 3, clean[:2])):
         less = counted([part], struck=struck, clean=kept, broken=[])
-        assert (less.verdict, less.lacking) == ("INCONCLUSIVE", ["1 × planned, and not made"])
+        assert (less.verdict, less.lacking) == ("INCONCLUSIVE", ["1 × planned but not run"])
     named_otherwise = good.model_copy(update={"failures": good.failures[:-1]})
     assert (
         counted([part], struck=[good, good, named_otherwise], clean=clean, broken=[]).verdict

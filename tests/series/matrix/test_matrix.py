@@ -123,7 +123,7 @@ def test_a_matrix_that_was_killed_has_every_trial_once(made: Path, key: Path) ->
     found = verified(made, key)
     assert found.ok, found
     assert next(step.message for step in found.steps if step.name == "judged").endswith(
-        "its plan is this version's"
+        "its plan matches this version"
     )
 
 

@@ -76,7 +76,7 @@ def test_one_wrong_element_on_one_rank_is_a_defect(rank: int) -> None:
     """And the rank is named."""
     found = judge(SAME[1 - rank], done(rank, [1.0, 3.0]))
     assert (found.word, found.kind, found.ranks) == ("DEFECT", "result", [rank])
-    assert "first at 1: 3.0 for 2.0" in found.fact
+    assert "first at 1: 3.0 instead of 2.0" in found.fact
 
 
 def test_another_shape_and_a_missing_result_are_defects() -> None:

@@ -78,7 +78,7 @@ def test_a_search_is_verified_by_whoever_has_its_folder(made: Path, key: Path) -
     assert all("would detect the matrices of the last layer" in cell.found for cell in record.cells)
     found = verified(made, key)
     assert found.ok, found.steps
-    assert "its plan is this version's" in str(found.steps)
+    assert "its plan matches this version" in str(found.steps)
     assert "how far they lie apart is as the signer says" in str(found.steps)
 
 

@@ -16,7 +16,7 @@ def ready(context):
     context.emit("ready", value=context.rank)
 
 
-# --- the bug, as stated
+# --- the bug, as required
 # ----------------------------------------------------------------------------------------------
 
 
@@ -142,7 +142,7 @@ def peer_slips_and_i_am_slow(context):
 
 
 def peer_slips_and_i_notice(context):
-    """Rank 0 falls by a NameError; rank 1 sees its connection go at the barrier, as stated."""
+    """Rank 0 falls by a NameError; rank 1 sees its connection go at the barrier, as required."""
     if context.rank == 0:
         tokeniser = lod()
     context.group.barrier()
@@ -174,7 +174,7 @@ def wrapped_notice(context):
 
 
 def peer_falls_first(context):
-    """Rank 0 falls by what nobody stated; later rank 1 fails as stated."""
+    """Rank 0 falls by what nobody stated; later rank 1 fails as required."""
     if context.rank == 0:
         raise OSError("no space left")
     time.sleep(0.2)
