@@ -29,13 +29,13 @@ def test_a_report_is_made_shown_and_verified(
     """An address is enough where one model is listed: exit code 0, and a line that verifies."""
     done = rankproof("conformance", correct, *CORE, env={"OPENAI_API_KEY": KEY})
     assert done.code == 0, done.err
-    assert "PASS: 4 promises asked: 0 REFUSES, 4 CONFORMS." in done.out
+    assert "PASS: 4 promises tested: 0 REFUSES, 4 CONFORMS." in done.out
     assert KEY not in done.out + done.err
     line = next(one for one in done.out.splitlines() if one.startswith("  verify: "))
     signer = line.split()[-1]
     latest = str(done.results / "conformance/latest")
     shown = rankproof("show", latest)
-    assert "PASS: 4 promises asked" in shown.out
+    assert "PASS: 4 promises tested" in shown.out
     assert "Not shown" not in shown.out
     assert "Not shown" in rankproof("show", latest, "--all").out
     assert rankproof("verify", latest, "--signer", signer).code == 0

@@ -406,7 +406,7 @@ def test_only_a_row_that_compares_texts_of_an_unsteady_mode_is_left_undecided(
         record = made(base, tmp_path, rows=rows).record
     words = {row.name: (row.word, row.fact) for row in record.rows}
     assert words["temperature"][0] == "VIOLATES", words
-    assert "in a streamed chat: temperature 0 gave" in words["temperature"][1]
+    assert "in a streamed chat: temperature 0 returned" in words["temperature"][1]
     assert words["stream-is-whole"][0] == "VIOLATES", words
     assert words["chat-stop"][0] == "CANNOT TELL", words
     assert "streamed" in record.unsteady

@@ -95,12 +95,9 @@ def front(room: Path, how: str) -> Iterator[EngineProcess]:
             process.stop()
 
 
-def demand_a_processor() -> None:
-    """Skip where a server gets too little of the processors to measure what it uses."""
-    load = os.getloadavg()[0]
-    cores = os.cpu_count() or 1
-    if load > 2 * cores:
-        pytest.skip(f"needs a quieter machine: the load is {load:.0f} on {cores} cores")
+def is_crowded() -> bool:
+    """Whether a server gets too little of the processors to measure what it uses."""
+    return os.getloadavg()[0] > 2 * (os.cpu_count() or 1)
 
 
 def plain() -> dict[str, object]:
@@ -128,9 +125,11 @@ def asked(name: str, process: EngineProcess, base: str, *, timeout: float = 20.0
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.needs == "process"])
 def test_a_row_about_a_process_conforms_and_sees_its_defect(name: str, tmp_path: Path) -> None:
-    """On our correct server, alone, behind a proxy, and behind one with the defect."""
-    if name == "cancel":
-        demand_a_processor()
+    """On our correct server, alone, behind a proxy, and behind one with the defect.
+
+    `cancel` measures processor time. On a crowded machine it may be unable to tell, and says so; it
+    accuses and acquits nobody wrongly there either.
+    """
     row = ROWS[name]
     with running_own(tmp_path / "own") as process:
         for defect in (None, PASS_THROUGH, row.defect):
@@ -140,6 +139,8 @@ def test_a_row_about_a_process_conforms_and_sees_its_defect(name: str, tmp_path:
                 with proxied(process.base, defect) as base:
                     found = asked(name, process, base)
             wanted = ("VIOLATES", row.about) if defect is row.defect else ("CONFORMS", "")
+            if name == "cancel" and found.word == "CANNOT TELL" and is_crowded():
+                continue
             assert (found.word, found.about) == wanted, found.fact
             if name == "kill":
                 process.stop()
@@ -214,13 +215,13 @@ def test_cancel_conforms_where_a_chunk_has_several_events(tmp_path: Path) -> Non
             else:
                 held += b"\n\n"
 
-    demand_a_processor()
     with (
         running_own(tmp_path / "own") as process,
         proxied(process.base, ProxyDefect(does="", stream=merged)) as base,
     ):
         found = asked("cancel", process, base)
-    assert found.word == "CONFORMS", found.fact
+    undecided = ["CANNOT TELL"] if is_crowded() else []
+    assert found.word in ["CONFORMS", *undecided], found.fact
 
 
 @pytest.mark.slow
