@@ -119,7 +119,7 @@ def test_an_array_that_says_nothing_and_a_tolerance_that_allows_it(tmp_path: Pat
     assert {case for case, words in told.items() if words == "PASS"} == set(sharp.split(", "))
     report = (found.folder / "report.md").read_text()
     assert "the largest number compared is 0.07864 in size" in report
-    assert "no array of 8 floats or more was compared (ranks=2,backend=none,case=mask; " in report
+    assert "rejects one (ranks=2,backend=none,case=mask; " in report
     key = find_signer(explicit=str(tmp_path / "home/.local/share/rankproof/signing_key"))
     verified = run_command(
         tmp_path, "verify", str(found.folder / "report.md"), "--signer", key.fingerprint
