@@ -75,7 +75,7 @@ def test_a_finding_is_shown_with_its_script(found: Callable[..., Ran], rankproof
     headline = f"DEFECT in pydantic {version}: A model adds one to its numbers"
     report = (ran.folder / "report.md").read_text()
     assert report.startswith(f"# {headline}")
-    assert "**What should.** The number should be 1." in report
+    assert "**Expected.** The number should be 1." in report
     issue = rankproof("show", "--issue", str(ran.folder))
     assert issue.code == 0
     assert issue.out.startswith(f"## {headline}\n")

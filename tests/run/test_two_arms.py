@@ -213,7 +213,7 @@ def test_bits_are_told_of_trials_that_passed(tmp_path: Path) -> None:
             "{with: {fast: false, way: differs}}",
             2,
             VerdictCode.REFERENCE_DIFFERS,
-            "a gave two",
+            "a returned different results",
         ),
         # a and b are one: lint leaves that to the verdict in a self-test
         (WITH_B, "{with: {fast: false}}", 2, VerdictCode.ARMS_ALIKE, "a and b have the same code"),
@@ -413,7 +413,7 @@ def test_two_releases_are_compared(tmp_path: Path, offered: dict[str, str]) -> N
     for cell in differs.record.judgement.cells:
         assert cell.candidate is not None
         assert all(said in trial.failures[0].reasons[0] for trial in cell.candidate.trials)
-    assert "| package | a | b | the arms |" in (differs.folder / "report.md").read_text()
+    assert "| package | a | b | comparison |" in (differs.folder / "report.md").read_text()
     (library,) = differs.record.libraries
     assert library.versions == {"reference": "1.0", "candidate": "2.0"}
     assert {"-TEXT = WORD.upper()", "+TEXT = WORD"} <= set(library.modules[0].lines)

@@ -133,10 +133,10 @@ def meet(context, *, broken):
     never = (
         "The control never failed {}, so this run does not show that these checks can fail ({})."
     )
-    assert never.format("met, ended, nobody-left, alike", "ranks=2,backend=none") in told, told
-    assert never.format("met, ended, nobody-left, same, alike", "ranks=3,backend=none") in told, (
-        told
-    )
+    assert never.format("met, ended, nobody-left and alike", "ranks=2,backend=none") in told, told
+    assert (
+        never.format("met, ended, nobody-left, same and alike", "ranks=3,backend=none") in told
+    ), told
     assert (
         "The control failed same only because it reported nothing to compare, so this run does not show"
         " that the check detects a wrong value (ranks=2,backend=none)." in told
