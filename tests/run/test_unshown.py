@@ -50,14 +50,14 @@ def test_what_a_pass_does_not_show_is_told(scenario: Write, rankproof: Run) -> N
         told
         == ran.record.judgement.unshown
         == [
-            "No check asks rank 1 of 2 about anything but how it ended.",
+            "No check tests rank 1 of 2, except for how it ended.",
             f"{SILENT} (observe: collectives records it), so each rank may have worked alone.",
             f"The axis speed {UNCHANGED}",
         ]
     )
     traceback = "A rank printed a traceback in a trial of the candidate that passed"
     assert f"  stands out: {traceback}. (10 trials)\n" in ran.out
-    assert "no check asks" not in ran.out, "lint's note says what the run has said"
+    assert "no check tests" not in ran.out, "lint's note says what the run has said"
     assert re.search(
         r"candidate 0, rank 0 printed:\n +Exception in thread .*\n +Traceback", ran.out
     )

@@ -114,14 +114,14 @@ def test_ranks_that_no_check_asks_are_named() -> None:
     text += "  - {id: ended, kind: exit, ranks: every}\n"
     found = judged(text, control=lambda _: broken(ranks=(0,)))
     assert found.verdict == "PASS"
-    assert found.unshown == ["No check asks rank 1 of 2 about anything but how it ended."]
+    assert found.unshown == ["No check tests rank 1 of 2, except for how it ended."]
     assert (
         judged(text.replace("[0]", "[1]"), control=lambda _: broken())
         .unshown[0]
-        .startswith("No check asks rank 0 ")
+        .startswith("No check tests rank 0 ")
     )
     compared = "  - {id: same, kind: agree, ranks: [0], against: 1, value: decode.ids}\n"
-    assert not any("asks" in sentence for sentence in judged(text + compared).unshown)
+    assert not any("No check tests" in sentence for sentence in judged(text + compared).unshown)
 
 
 def test_a_world_of_one_is_named_with_its_cells() -> None:

@@ -123,7 +123,7 @@ def enough_candidate_trials(draft: ScenarioDraft) -> Iterator[Problem]:
         bound = clean_bound(count, confidence=accept.confidence)
         of_what = "trials" if count == draft.trials.candidate else "starts of its services"
         message = (
-            f"cannot PASS, because {count} clean {of_what} only bound the failure rate at"
+            f"is too low for PASS, because {count} clean {of_what} only bound the failure rate at"
             f" {bound:.1%}; accept needs {needed} {of_what.partition(' ')[0]}"
         )
         yield draft.problem(("trials", "candidate"), message, kind="note")
@@ -156,7 +156,8 @@ def enough_control_trials(draft: ScenarioDraft) -> Iterator[Problem]:
         and not _is_significant(control, control, candidate=candidate)
     ):
         message = (
-            f"cannot be shown, because even {control} failures in {control} trials could be chance"
+            f"cannot be shown, because even {control} failures in {control} trials could be due to"
+            " chance"
         )
         yield draft.problem(
             path, f"{message} with {candidate} trials of the candidate; raise trials.control"
@@ -164,11 +165,14 @@ def enough_control_trials(draft: ScenarioDraft) -> Iterator[Problem]:
     elif _is_to_pass(draft) or draft.role == "upstream":
         enough = control_trials_needed(share, candidate=candidate, more_than=control)
         needs = (
-            f"needs {enough} trials of the control"
+            f"{enough} trials of the control are needed"
             if enough
-            else "needs more trials of the candidate"
+            else "more trials of the candidate are needed"
         )
-        purpose = f"to be distinguishable from chance (Fisher's one-sided p below {SIGNIFICANT})"
+        purpose = (
+            "for a result that is distinguishable from chance (Fisher's one-sided p below"
+            f" {SIGNIFICANT})"
+        )
         yield draft.problem(path, f"{needs} {purpose}; trials.control is {control}", kind="note")
 
 
@@ -211,8 +215,8 @@ def size_to_be_seen(draft: ScenarioDraft) -> Iterator[Problem]:
     for index, check in draft.checks.items():
         if isinstance(check, EquivalentCheck) and check.sees is None:
             message = (
-                "has no size of defect that it must detect (sees); if the reference's noise is"
-                " too large, anything within it passes"
+                "does not set sees, the size of a defect that it must detect; if the reference's"
+                " noise is too large, any smaller difference passes"
             )
             yield draft.problem(("checks", index), message, at_key=True, kind="note")
 
@@ -225,8 +229,8 @@ def something_is_split(draft: ScenarioDraft) -> Iterator[Problem]:
         ):
             if not pattern.strip("*?"):
                 message = (
-                    "matches every tensor, so none has to be split; list those that are on"
-                    " several ranks"
+                    "matches every tensor, so no tensor has to be split; list only tensors that"
+                    " are on several ranks"
                 )
                 yield draft.problem(("checks", index, "replicated", number), message)
 
@@ -249,7 +253,8 @@ def unasked(checks: Iterable[Any], size: int) -> str:
     left = [rank for rank in range(size) if rank not in asked]
     if not left:
         return ""
-    return f"no check asks {numbered('rank', left)} of {size} about anything but how it ended"
+    whose = "it" if len(left) == 1 else "they"
+    return f"no check tests {numbered('rank', left)} of {size}, except for how {whose} ended"
 
 
 def ranks_that_nobody_asks(draft: ScenarioDraft) -> Iterator[Problem]:
@@ -276,7 +281,7 @@ def unsplit(checks: Iterable[Any], size: int) -> str:
     if size == 1 or split or not any(isinstance(check, EquivalentCheck) for check in asked):
         return ""
     return (
-        "no check asks whether the model is split (influence, shards-cover), so a full copy of it"
+        "no check tests whether the model is split (influence, shards-cover), so a full copy of it"
         " on each rank would pass"
     )
 
@@ -307,7 +312,10 @@ def faults_after_the_work(draft: ScenarioDraft) -> Iterator[Problem]:
         return
     for index, fault in draft.faults.items():
         if fault.event == LAST:
-            message = "comes after the subject returned; no check needs a later event, so it has no effect"
+            message = (
+                "takes effect after the subject returned, but no check needs a later event;"
+                " use an earlier event"
+            )
             yield draft.problem(("faults", index, "at"), message, kind="note")
 
 
