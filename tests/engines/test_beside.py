@@ -78,7 +78,7 @@ def test_code_of_that_name_is_not_replaced(tmp_path: Path) -> None:
     with (
         pytest.raises(
             ArmError,
-            match=r"inference/session\.py is both in the code under test and in that of mlx-tensor",
+            match=r"inference/session\.py is both in the code under test and in the code of mlx-tensor",
         ),
         previewed(parse_scenario(SCENARIO.encode(), name="s.yaml"), folder=tmp_path),
     ):
