@@ -34,7 +34,7 @@ def describe(folder: Path, *, results: Path | None = None) -> RepositoryFacts:
             untracked=None,
             origin=None,
             scenario=None,
-            why_unknown=refusal(done.stderr) or "git names no commit for this folder",
+            why_unknown=refusal(done.stderr) or "git knows no commit for this folder",
         )
     lines = _changes(folder, results)
     origin = _git(folder, "config", "--get", "remote.origin.url")
@@ -45,7 +45,7 @@ def describe(folder: Path, *, results: Path | None = None) -> RepositoryFacts:
         untracked=None if lines is None else sum(line.startswith("??") for line in lines),
         origin=without_credentials(origin) if origin else None,
         scenario=(_git(folder, "rev-parse", "--show-prefix") or "").rstrip("/") or None,
-        why_unknown="git could not say whether the tree was changed" if lines is None else "",
+        why_unknown="git did not report whether the tree was changed" if lines is None else "",
     )
 
 
