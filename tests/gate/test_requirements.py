@@ -62,7 +62,7 @@ def test_what_a_run_had_imported_is_the_policys_to_allow(
     copy().facts(imported=[STRANGE]).sign()
     found = place.gate()
     assert not_met(found) == ({} if listed else {"plugins": "REFUSED"})
-    counted = "0 plug-ins used, 1 distribution with plug-ins imported, by the policy"
+    counted = "0 plug-ins used, 1 distribution with plug-ins imported, accepted by the policy"
     assert (counted if listed else "had imported brings-mine 1.0") in row(found, "plugins").reason
 
 
@@ -202,10 +202,10 @@ def test_a_tree_that_was_changed(place: Place, copy: Make, dirty: bool | None) -
     found = place.gate()
     assert not_met(found) == {}
     # No row says that the commit's code ran.
-    assert (
-        row(found, "commit").reason == f"it says that it ran in a checkout of {place.commit[:12]}"
+    assert row(found, "commit").reason == (
+        f"its record states that it ran in a checkout of {place.commit[:12]}"
     )
-    assert row(found, "tree").reason == "not asked"
+    assert row(found, "tree").reason == "not required"
     assert "the candidate ran" not in row(found, "code").reason
 
 
@@ -240,7 +240,7 @@ def test_code_that_is_not_the_commits(place: Place, copy: Make) -> None:
     ("revision", "use", "ran"),
     [
         (None, None, "the commit's code"),
-        ({"patch": "a.patch"}, None, "the commit's code with the patch of the scenario"),
+        ({"patch": "a.patch"}, None, "the commit's code with the scenario's patch"),
         ({"repo": "./x"}, None, "code of ./x"),
         (None, "torch-pipeline", "the ready subject torch-pipeline"),
     ],
@@ -268,7 +268,7 @@ def test_the_row_names_whose_code_ran(
     scenario = record.scenario.model_copy(update={"use": use, "program": []})
     rows = _rows(place, record.model_copy(update={"scenario": scenario}))
     reason = next(found.reason for found in rows if found.name == "code")
-    assert reason.startswith(f"the candidate ran {ran}, as far as ranks report what they loaded")
+    assert reason.startswith(f"the candidate ran {ran}, according to the files that ranks report")
 
 
 def test_a_finding_counts_for_no_release(place: Place, copy: Make) -> None:
@@ -416,7 +416,7 @@ def test_a_report_that_is_too_old(place: Place, copy: Make) -> None:
     found = place.gate()
     assert not_met(found) == {"age": "REFUSED"}
     assert (
-        row(found, "age").reason == "made 8 days ago, more than the 7 days that the policy allows"
+        row(found, "age").reason == "it was made 8 days ago, but the policy allows at most 7 days"
     )
 
 
@@ -438,8 +438,11 @@ def test_an_age_is_told_in_plain_words(
     """
     made = datetime.now(UTC).replace(microsecond=0)
     copy().made(made).sign()
-    assert row(place.gate(now=made + ago), "age").reason == f"it says it was made {words} ago"
-    assert row(place.gate(now=made - ago), "age").reason == f"it says it was made {words} from now"
+    assert (
+        row(place.gate(now=made + ago), "age").reason
+        == f"it was made {words} ago, according to its record"
+    )
+    assert row(place.gate(now=made - ago), "age").reason == f"its time is {words} in the future"
 
 
 def test_a_report_from_the_future(place: Place, copy: Make) -> None:
@@ -586,5 +589,5 @@ def test_a_failure_of_a_changed_tree_is_not_the_commits(place: Place, copy: Make
     copy().sign()
     found = place.gate()
     assert _words(found) == ("OPEN", {})
-    said = "none of 1 report of this commit says FAIL; 1 report of a changed tree not counted"
+    said = "no FAIL in 1 report of this commit; 1 report of a changed tree not counted"
     assert row(found, "failures").reason == said

@@ -142,7 +142,7 @@ def test_every_rule_of_the_documentation_is_asked() -> None:
 @pytest.mark.parametrize(
     ("changes", "require", "word", "words"),
     [
-        ({}, "commit", "MET", "and that this is the candidate's revision"),
+        ({}, "commit", "MET", "which is also the candidate's revision"),
         (
             {"commit": "0" * 40},
             "commit",
@@ -155,7 +155,7 @@ def test_every_rule_of_the_documentation_is_asked() -> None:
             "REFUSED",
             "the candidate ran revision v1 = abababababab of ./x",
         ),
-        ({"repo": "./x"}, "elsewhere", "MET", "of ./x, by the policy"),
+        ({"repo": "./x"}, "elsewhere", "MET", "of ./x, as the policy allows"),
         # Another commit of this repository is not "elsewhere".
         ({"commit": "0" * 40}, "elsewhere", "REFUSED", "of the same repository"),
     ],
@@ -176,7 +176,7 @@ def test_a_candidate_of_the_working_tree_has_no_revision() -> None:
     """Then the row says no more than that it ran in a checkout of the commit."""
     assert ruled("commit", basis(), report()) == (
         "MET",
-        "it says that it ran in a checkout of abababababab",
+        "its record states that it ran in a checkout of abababababab",
     )
 
 
@@ -203,7 +203,7 @@ def test_a_tree_that_is_not_the_commit(
     word, reason = ruled("tree", basis(), one)
     assert word == "REFUSED"
     assert words in reason
-    assert ruled("tree", basis("tree: any"), one) == ("MET", "not asked")
+    assert ruled("tree", basis("tree: any"), one) == ("MET", "not required")
 
 
 def test_code_that_is_not_the_commits_is_refused_by_name() -> None:
@@ -244,7 +244,10 @@ def test_code_that_nobody_knows(program: list[str], children: list[str], words: 
     word, reason = ruled("code", basis(), one)
     assert (word, words in reason) == ("CANNOT TELL", True)
     word, reason = ruled("code", basis("programs: allowed"), one)
-    assert (word, reason.startswith("by the policy, although the code that")) == ("MET", True)
+    assert (word, reason.startswith("accepted by the policy, although the code that")) == (
+        "MET",
+        True,
+    )
 
 
 def test_code_that_services_loaded_is_unknown() -> None:
@@ -282,22 +285,22 @@ def test_the_row_names_whose_code_ran() -> None:
 
     And what its build alone wrote.
     """
-    own = "the candidate ran the commit's code, as far as ranks report"
+    own = "the candidate ran the commit's code, according to the files that ranks report"
     assert ruled("code", basis(), report())[1].startswith(own)
     assert ruled("code", basis(), revised(report()))[1].startswith(own)
     patched = revised(report(), patch="0" * 64)
     assert (
-        "the commit's code with the patch of the scenario, as far"
+        "the commit's code with the scenario's patch, according"
         in ruled("code", basis(), patched)[1]
     )
-    assert "ran code of ./x, as far" in ruled("code", basis(), revised(report(), repo="./x"))[1]
+    assert "ran code of ./x, according" in ruled("code", basis(), revised(report(), repo="./x"))[1]
     built = replace(report(), built=(("pkg/_version.py", "0" * 64),))
     assert (
         ", and 1 file that the build of its packages wrote (sha256 "
         in ruled("code", basis(), built)[1]
     )
     # Where any tree is accepted, no row says whose code it was.
-    assert ruled("code", basis("tree: any"), report()) == ("MET", "not asked")
+    assert ruled("code", basis("tree: any"), report()) == ("MET", "not required")
 
 
 def test_a_scenario_that_is_no_claim_never_counts() -> None:
@@ -353,7 +356,7 @@ def test_a_cell_that_did_not_run() -> None:
     Neither is a PASS.
     """
     both = basis(require=BOTH)
-    assert ruled("cells", both, report()) == ("MISSING", f"no such cell in the report: {OTHER}")
+    assert ruled("cells", both, report()) == ("MISSING", f"the report lacks the cells {OTHER}")
     assert ruled("cells", both, report(cell(), skipped(OTHER))) == (
         "CANNOT TELL",
         f"SKIPPED: {OTHER}: no GPU",
@@ -397,11 +400,14 @@ def test_a_control_that_shows_nothing() -> None:
     )
     word, reason = ruled("control", both, report(held(CELL), held(OTHER)))
     assert word == "REFUSED"
-    assert reason == f"the control is stated to pass in every required cell: {CELL}; {OTHER}"
+    assert (
+        reason
+        == f"the scenario expects the control to pass in every required cell: {CELL}; {OTHER}"
+    )
     whole = report()
     alone = whole.record.model_copy(update={"arms": {"candidate": whole.record.arms["candidate"]}})
     found = ruled("control", basis(), replace(whole, record=alone))
-    assert found == ("REFUSED", "no control failed as stated: the scenario has none")
+    assert found == ("REFUSED", "no control failed as stated: the scenario has no control")
 
 
 @pytest.mark.parametrize("arm", ["candidate", "control"])
@@ -415,7 +421,7 @@ def test_trials_are_counted_in_each_arm_and_cell(arm: str) -> None:
     good = ("pass",) if arm == "candidate" else ("fail",)
     void = cell(OTHER, **{arm: (*good * 4, "void")})
     found = ruled("trials", known, report(cell(), void))
-    assert found == ("REFUSED", f"{OTHER}: 4 {arm} trials counted, but 5 are required")
+    assert found == ("REFUSED", f"{OTHER}: 4 {arm} trials were counted, but 5 are required")
     # An arm that is not there has no trials; a cell that was skipped is the matter of another rule.
     absent = {**cell(OTHER), arm: None}
     assert ruled("trials", known, report(cell(), absent))[1].startswith(f"{OTHER}: 0 {arm} trials")
@@ -439,9 +445,15 @@ def test_the_edges_of_an_age(seconds: int, *, is_met: bool) -> None:
 
 def test_an_age_in_words() -> None:
     """A report of the future is new, and one without a limit says none."""
-    assert ruled("age", basis(), of_age(-60)) == ("MET", "it says it was made 0 seconds ago")
+    assert ruled("age", basis(), of_age(-60)) == (
+        "MET",
+        "it was made 0 seconds ago, according to its record",
+    )
     limited = ruled("age", basis("max_age: 1d"), of_age(60))
-    assert limited == ("MET", "it says it was made 1 minute ago, at most 1 day is allowed")
+    assert limited == (
+        "MET",
+        "it was made 1 minute ago, according to its record; the policy allows at most 1 day",
+    )
     assert ruled("age", basis(), report(run={"made": "yesterday"}))[0] == "REFUSED"
 
 
@@ -463,7 +475,10 @@ def test_a_span_in_words(seconds: int, words: str) -> None:
 
     Never a unit of which there are none.
     """
-    assert ruled("age", basis(), of_age(seconds))[1] == f"it says it was made {words} ago"
+    assert (
+        ruled("age", basis(), of_age(seconds))[1]
+        == f"it was made {words} ago, according to its record"
+    )
 
 
 def test_a_challenge_is_borne_by_the_report() -> None:
@@ -476,7 +491,10 @@ def test_a_challenge_is_borne_by_the_report() -> None:
     assert "has no challenge," in ruled("challenge", asked, report())[1]
     other = ruled("challenge", asked, report(run={"challenge": "run 6"}))
     assert (other[0], "the challenge 'run 6'," in other[1]) == ("REFUSED", True)
-    assert ruled("challenge", basis(), report(run={"challenge": "run 6"})) == ("MET", "not asked")
+    assert ruled("challenge", basis(), report(run={"challenge": "run 6"})) == (
+        "MET",
+        "not required",
+    )
     required = basis("challenge: required")
     assert ruled("challenge", required, report(run={"challenge": "run 7"}))[0] == "MISSING"
     both = basis("challenge: required", challenge="run 7")
@@ -508,13 +526,13 @@ def test_a_plugin_that_the_policy_does_not_list(run: dict[str, Any], refused: st
 def test_the_row_of_plugins_counts_them() -> None:
     """It says what was used and what was imported, and where there is neither, that."""
     listed = basis("plugins: [{distribution: brings-mine}]")
-    counts = "0 plug-ins used, 1 distribution with plug-ins imported, by the policy"
+    counts = "0 plug-ins used, 1 distribution with plug-ins imported, accepted by the policy"
     assert ruled("plugins", listed, report(run={"imported": [PLUGIN]})) == ("MET", counts)
-    counts = "1 plug-in used, 0 distributions with plug-ins imported, by the policy"
+    counts = "1 plug-in used, 0 distributions with plug-ins imported, accepted by the policy"
     assert ruled("plugins", listed, report(run={"plugins": [USED]})) == ("MET", counts)
     assert ruled("plugins", listed, report()) == (
         "MET",
-        "the record lists no plug-in, used or imported",
+        "the record lists no plug-in that was used or imported",
     )
 
 
@@ -525,7 +543,7 @@ def test_as_many_worlds_at_a_time_as_are_allowed() -> None:
         "2 worlds at a time",
     )
     assert ruled("jobs", basis("max_jobs: 2"), report(run={"jobs": 3}))[0] == "REFUSED"
-    assert ruled("jobs", basis(), report(run={"jobs": 99})) == ("MET", "not asked")
+    assert ruled("jobs", basis(), report(run={"jobs": 99})) == ("MET", "not required")
 
 
 @pytest.mark.parametrize(
@@ -541,7 +559,7 @@ def test_the_nix_environment_of_a_run(nix: dict[str, Any] | None, word: str) -> 
     """It is there, as pinned and not stale, where it is asked for; else nothing is asked."""
     one = report(environment={"nix": nix})
     assert ruled("nix", basis("environment: {nix: true}"), one)[0] == word
-    assert ruled("nix", basis(), one) == ("MET", "not asked")
+    assert ruled("nix", basis(), one) == ("MET", "not required")
 
 
 def test_the_lock_of_a_run() -> None:
@@ -553,10 +571,9 @@ def test_the_lock_of_a_run() -> None:
         ruled("lock", asked, report(environment={**good, "lock_sha256": "3" * 64}))[0] == "REFUSED"
     )
     assert (
-        ruled("lock", asked, report())[1]
-        == "the environment of the run was not made from a lock file"
+        ruled("lock", asked, report())[1] == "the run's environment was not made from a lock file"
     )
-    assert ruled("lock", basis(), report()) == ("MET", "not asked")
+    assert ruled("lock", basis(), report()) == ("MET", "not required")
 
 
 @pytest.mark.parametrize("by", ["harness", "arm"])
@@ -571,12 +588,12 @@ def test_start_files_of_every_environment_are_the_policys(by: str) -> None:
         return report(environment={"start_files": [{**START, "name": name} for name in names]})
 
     one = with_files(["evil.pth"])
-    assert ruled("start_files", basis(), one) == ("MET", "not asked")
+    assert ruled("start_files", basis(), one) == ("MET", "not required")
     assert ruled("start_files", basis("environment: {start_files: []}"), one)[0] == "REFUSED"
     listed = basis("environment: {start_files: [{name: good.pth}, {name: evil.pth}]}")
     assert ruled("start_files", listed, one) == (
         "MET",
-        "1 file that Python may read at its start, by the policy",
+        "1 file that Python may read at its start, accepted by the policy",
     )
     two = ruled("start_files", listed, with_files(["evil.pth", "worse.pth"]))
     assert (two[0], "worse.pth" in two[1], "evil.pth" in two[1]) == ("REFUSED", True, False)
@@ -594,7 +611,7 @@ def test_start_files_of_other_machines_are_not_known(elsewhere: dict[str, Any]) 
     elsewhere.
     """
     one = report(run=elsewhere)
-    assert ruled("start_files", basis(), one) == ("MET", "not asked")
+    assert ruled("start_files", basis(), one) == ("MET", "not required")
     assert ruled("start_files", basis("environment: {start_files: []}"), one)[0] == "CANNOT TELL"
     assert ruled("start_files", basis("environment: {start_files: []}"), report())[0] == "MET"
 
