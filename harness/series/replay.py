@@ -72,7 +72,7 @@ class SeriesReplay(Replay, Generic[F, R]):
         # this version would plan is said too.
         other = series.other_plan(facts)
         self.arrays = (
-            f"its plan is not the one of this version: {other}"
+            f"its plan differs from this version's plan: {other}"
             if other
             else "its plan is this version's"
         )
@@ -105,8 +105,7 @@ def refusal(series: Series[F, R], facts: F) -> str:
     if facts.code != code() or not (other := series.other_plan(facts)):
         return ""
     return (
-        "it says that this version of the code made it, but this version would have planned"
-        f" something else: {other}"
+        f"it states that this version of the code made it, but this version's plan differs: {other}"
     )
 
 
@@ -156,7 +155,7 @@ def part_record(
             raise RecordError(f"{part.path}: {why}")
         if sha256(read(SCENARIO_PATH)) != part.scenario:
             raise RecordError(
-                f"{part.path} ran a different scenario from the one that the {facts.kind} planned"
+                f"{part.path} ran a scenario that differs from the plan of the {facts.kind}"
             )
         try:
             scenario = parse_scenario(read(SCENARIO_PATH), name=part.name)
@@ -181,7 +180,7 @@ def _misnamed(index: Index, listed: Listed, read: Read) -> str:
     Empty where they agree.
     """
     if index.report != sha256(read(statement.REPORT)):
-        return "its index names a report other than the one it contains"
+        return "its index names a different report from the report that it contains"
     paths = {member.path for member in index.members if member.path.startswith("run/")}
     if odd := sorted(
         {path.removeprefix("run/") for path in paths} - {*listed, manifest.NAME, statement.REPORT}
@@ -199,9 +198,9 @@ def _contradicted(replay: RecordReplay, index: Index, read: Read) -> str:
     assert record is not None
     named = {member.name: member.digest for member in index.inputs}
     if index.rankproof != record.run.rankproof:
-        return "its index names a version of Rankproof other than its run's"
+        return "its index and its run name different versions of Rankproof"
     if named != {member.name: member.digest for member in record.run.inputs}:
-        return "its index names other inputs than its run"
+        return "its index and its run name different inputs"
     try:
         body = replay.render(read, sha256(read(manifest.NAME)))
     except CannotRender as error:
@@ -216,10 +215,14 @@ def _not_signed(report: bytes, body: bytes, *, key: str | None) -> str:
     """
     if key is None:
         unsigned = body + footer.unsigned_footer("").partition(b"`")[0]
-        return "" if report.startswith(unsigned) else "its report is not the text of its record"
+        return (
+            ""
+            if report.startswith(unsigned)
+            else ("its report differs from the text of its record")
+        )
     parts = footer.split(report)
     if not isinstance(parts, footer.Footer) or parts.body != body:
-        return "its report is not the text of its record"
+        return "its report differs from the text of its record"
     try:
         signer = sshsig.parse(parts.signature).key_fingerprint
     except sshsig.MalformedSignature as error:
@@ -227,7 +230,7 @@ def _not_signed(report: bytes, body: bytes, *, key: str | None) -> str:
     return (
         ""
         if signer == key
-        else "its report was signed with a key other than the one that its run names"
+        else "its report was signed with a different key from the key that its run names"
     )
 
 
@@ -254,14 +257,10 @@ def not_of(record: Record, facts: SeriesFacts) -> str:
     run = record.run
     signer = None if run.signer is None else run.signer.key
     if signer != (None if facts.signer is None else facts.signer.key):
-        return f"was made for a key other than the {facts.kind}'s"
+        return f"was made for a different key than the {facts.kind}"
     if run.overrides or run.rankproof != facts.rankproof:
-        return f"was made with overrides, or by a version other than the {facts.kind}'s"
-    return (
-        f"was made at {run.made}, before the {facts.kind} was begun"
-        if run.made < facts.made
-        else ""
-    )
+        return f"was made with overrides, or by a different version than the {facts.kind}"
+    return f"was made at {run.made}, before the {facts.kind} began" if run.made < facts.made else ""
 
 
 def demand_named(facts: SeriesFacts) -> None:
@@ -271,7 +270,7 @@ def demand_named(facts: SeriesFacts) -> None:
     """
     time = facts.made.replace("-", "").replace(":", "")
     if not facts.id.startswith(f"{time}-"):
-        when = f"the {facts.kind} {facts.id} does not contain the time at which it says it was made"
+        when = f"the {facts.kind} {facts.id} does not contain its time"
         raise RecordError(f"{when}, {facts.made}")
 
 

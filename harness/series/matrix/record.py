@@ -267,7 +267,7 @@ def _lacking(
     unmade: int,
 ) -> list[str]:
     """Return what fell short, in words, the most frequent first."""
-    reasons: Counter[str] = Counter({"planned, and not made": unmade} if unmade and struck else {})
+    reasons: Counter[str] = Counter({"planned, but not run": unmade} if unmade and struck else {})
     for trial in struck:
         lost = next((strike for strike in trial.strikes if not strike.proved), None)
         if lost is not None or not trial.strikes:
@@ -281,7 +281,7 @@ def _lacking(
         reasons[f"without {'the defect' if trial.strikes else 'a fault'}: {_what(trial)}"] += 1
     for trial in broken:
         if trial.as_stated is not True:
-            reasons[f"broken on purpose, and not seen: {trial.otherwise or trial.void}"] += 1
+            reasons[f"broken on purpose, but not detected: {trial.otherwise or trial.void}"] += 1
     by_count = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
     return [f"{count} × {what}" for what, count in by_count[:MOST_REASONS]]
 
@@ -294,7 +294,7 @@ def _short(part: MatrixPart, trial: Trial) -> str:
     name = next((name for name in part.sees if not _names(part, name, trial)), "")
     failed = next((failure.ranks for failure in trial.failures if failure.check == name), None)
     if failed == part.sees.get(name):
-        return f"{name} failed, but did not say {part.says.get(name)!r}"
+        return f"{name} failed, but its reason does not contain {part.says.get(name)!r}"
     how = "held" if failed is None else f"failed on ranks {failed}"
     asked = part.sees.get(name)
     return f"{name} {how}, not on ranks {asked}" if asked else f"{name} {how}"

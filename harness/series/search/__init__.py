@@ -59,14 +59,14 @@ class Search(Series[SearchFacts, SearchRecord]):
         )
         odd += ["the prompts"] if facts.prompts != plan.prompts() else []
         odd += ["the code of the ranks"] if facts.subject != plan.subject() else []
-        return f"it plans something else for {', '.join(odd[:3])}" if odd else ""
+        return f"its plan differs for {', '.join(odd[:3])}" if odd else ""
 
     def on_trust(self, facts: SearchFacts) -> str:
         if all(part.arrays for part in facts.parts):
             return ""
         return (
-            "logits and weights are not in its evidence: how far they lie apart is as the signer"
-            " says"
+            "logits and weights are not in its evidence, so their distances rely on the signer's"
+            " statement"
         )
 
 
