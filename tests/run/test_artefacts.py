@@ -68,7 +68,7 @@ def test_it_is_judged_again_with_numpy_and_without(ran: Ran, place: Path) -> Non
         find_signer(explicit=str(signer(place))).fingerprint,
     ]
     whole = run_command(place, *arguments)
-    assert (whole.code, "10 comparisons of arrays worked out again" in whole.out) == (
+    assert (whole.code, "10 comparisons of arrays computed again" in whole.out) == (
         0,
         True,
     ), whole.out
@@ -81,7 +81,7 @@ def test_it_is_judged_again_with_numpy_and_without(ran: Ran, place: Path) -> Non
         check=False,
     )
     assert bare.returncode == 0, bare.stdout + bare.stderr
-    assert "10 judged by what the events say about them (numpy is not installed here" in bare.stdout
+    assert "10 judged from their events only (numpy is not installed" in bare.stdout
 
 
 HOSTILE = """
@@ -137,7 +137,7 @@ def test_a_rank_s_folder_is_not_trusted(place: Path, tmp_path: Path) -> None:
     assert why["cut.npy"] == "it is not a file of NumPy's format (.npy)"
     assert "the limit is" in why["hole.bin"]
     assert "its dtype is |O" in why["objects.npy"]
-    assert why["NOT A NAME"].startswith("its name is not that of an artefact")
+    assert why["NOT A NAME"].startswith("its name is not a valid artefact")
     assert why[""] == "the rank left 8308 files, but only 8192 are read"
     assert why["total.npy"] is None
     found = artefacts.look(linked(tmp_path))
@@ -176,10 +176,7 @@ def test_what_is_beyond_the_budget_is_compared_and_not_kept(
         tmp_path, "verify", str(ran.folder / "report.md"), "--signer", fingerprint
     )
     assert verified.code == 0, verified.out
-    assert (
-        "10 judged by what the events say about them (an array is not in the evidence)"
-        in verified.out
-    )
+    assert "10 judged from their events only (an array is not in the evidence)" in verified.out
 
 
 @pytest.mark.whole

@@ -263,7 +263,13 @@ def serve(context, *, how):
     ("how", "why"),
     [
         ("keeps", "collectives.ledger was already kept"),
-        ("writes", "what it left is not a ledger: it does not begin with the header of a ledger"),
+        (
+            "writes",
+            (
+                "the file that it left is not a ledger: it does not begin with the header of a"
+                " ledger"
+            ),
+        ),
         ("links", "it left no ledger"),
         ("moves", "it left no ledger"),
     ],

@@ -100,7 +100,7 @@ def test_advice_of_lint_is_printed_by_run(scenario: Write, rankproof: Run) -> No
     """What lint would advise stands at the end of the run too, with file, line and column."""
     ran = rankproof("run", str(scenario()), "--set", "trials.candidate=2")
     assert ran.code == 2
-    assert re.search(r"  --set:1:18: note: trials.candidate: cannot PASS", ran.out)
+    assert re.search(r"  --set:1:18: note: trials.candidate: is too low for PASS", ran.out)
 
 
 @pytest.mark.slow
