@@ -35,17 +35,17 @@ DEFECTS = (
 BOUNDARIES = ("boundary-token", "boundary-position")
 ARGUMENTS = {
     "model": Argument(
-        does="the input that contains the model, a folder", default="model", names_an_input=True
+        does="the input that contains the model's folder", default="model", names_an_input=True
     ),
     "prompts": Argument(
         does="the prompts: texts, or lists of token ids",
         default=("the quick brown fox", "hello world"),
     ),
     "max_new_tokens": Argument(
-        does="how many tokens are generated after each prompt", default=8, at_most=4096
+        does="number of tokens that are generated after each prompt", default=8, at_most=4096
     ),
     "prefill_chunk": Argument(
-        does="tokens of a prompt at a time; 0: all at once",
+        does="number of tokens of a prompt that are read at a time; 0: all at once",
         default=0,
         at_least=0,
         of_the_ranks=True,
@@ -56,37 +56,46 @@ ARGUMENTS = {
         choices=("float32", "bfloat16", "float16"),
     ),
     "sampling": Argument(
-        does="greedy: the best token, of equals the first; seeded: drawn by its probability",
+        does=(
+            "greedy: the most likely token, and the first of several equal ones; seeded: a token"
+            " drawn by its probability"
+        ),
         default="greedy",
         choices=("greedy", "seeded"),
     ),
     "seed": Argument(
-        does="what sampling draws from, with the prompt's number", default=0, at_least=0
+        does="the seed for sampling, together with the number of the prompt", default=0, at_least=0
     ),
     "teacher": Argument(
-        does="for each prompt, the token ids that are fed after it, whatever the model chose",
+        does=(
+            "for each prompt, the token ids that are fed after it, regardless of what the model"
+            " chooses"
+        ),
         default=(),
         texts=False,
     ),
     "follow": Argument(
-        does="reference: the tokens that the reference generated are fed, whatever the model chose",
+        does=(
+            "reference: feed the tokens that the reference generated, regardless of what the"
+            " model chooses"
+        ),
         default="own",
         choices=("own", "reference"),
     ),
     "warm_up": Argument(
-        does="tokens that are generated from the first prompt before all else; 0: none",
+        does="number of tokens that are generated from the first prompt as a warm-up; 0: none",
         default=0,
         at_least=0,
     ),
     "tokenizer": Argument(
-        does="rank-0-only: the other ranks go on without one",
+        does="rank-0-only: the other ranks continue without a tokenizer",
         default="every-rank",
         choices=("every-rank", "rank-0-only"),
     ),
     "routing": Argument(
         does=(
-            "reference: tokens go through the experts that the reference used, whatever a router"
-            " would have chosen; the scores from which each router chose are kept and judged. Set"
+            "reference: tokens go through the experts that the reference used, regardless of what"
+            " a router chooses; the scores from which each router chose are kept and judged. Set"
             " it for the reference too (hf-*)"
         ),
         default="own",
@@ -127,7 +136,7 @@ ARGUMENTS = {
     ),
     "defect": Argument(
         does=(
-            "what a control computes wrongly, as found in the field; in a world of one, only"
+            "the bug of a control, such as a bug in a real engine; in a world of one, only"
             f" {' and '.join(AT_ONE)} are possible, and the defects of chunked prompts:"
             " boundary-token begins a chunk one token too early, boundary-position loses the last"
             " position before a chunk from the cache"
@@ -149,9 +158,9 @@ INTEGRITY = {
 }
 """Argument of those that can be pipelines."""
 NOT_HANDED_ON = (
-    "is only for stages that pass states on, as pipelines do: no rank sends the sum of an"
-    " all_reduce, so its digest cannot be compared with a sender's. Use observe: [collectives,"
-    " digests] and a check transfers-intact instead"
+    "is only for pipelines, whose stages pass states on. No rank sends the sum of an all_reduce,"
+    " so its digest cannot be compared with a sender's. Use observe: [collectives, digests] and a"
+    " check transfers-intact instead"
 )
 EMITS = {
     "model.load.begin": (),
@@ -204,15 +213,17 @@ def _misfit(arguments: Mapping[str, object], ranks: int) -> tuple[str, str] | No
     if teacher and arguments["follow"] == "reference":
         return "teacher", "cannot be combined with follow: reference, which also sets the input"
     if arguments["envelope"] == "unchunked" and arguments["prefill_chunk"]:
-        why = "a prompt that is read in chunks does not show them"
+        why = "this envelope does not cover prompts that are read in chunks"
         return "envelope", f"unchunked cannot be combined with a prefill_chunk: {why}"
     if has_integrity and arguments.get("sharding", "pipeline") != "pipeline":
         return "integrity", NOT_HANDED_ON
     if has_integrity and ranks == 1:
         why = "has nothing to check in a world of one, because its only stage passes nothing on"
-        return "integrity", f"{why}; leave it out"
+        return "integrity", f"{why}; remove it"
     if teacher and len(teacher) != len(prompts):
-        return "teacher", f"has {len(teacher)} lists for {len(prompts)} prompts; give one for each"
+        return "teacher", (
+            f"must have one list per prompt, but has {len(teacher)} for {len(prompts)}"
+        )
     return None
 
 
@@ -261,8 +272,8 @@ def _refuses(
             return why
         if arguments["routing"] != "own" and name.startswith("mlx"):
             return (
-                "the choices of mlx-lm's routers cannot be observed from outside; use routing: own,"
-                " or an hf engine"
+                "the choices of mlx-lm's routers cannot be observed from outside; set routing:"
+                " own, or use an hf engine"
             )
         checkpoint.stored(str(folder))
         if engine == "mlx-pipeline":
@@ -289,13 +300,13 @@ def _without_tokenizer(engine: str, arguments: Mapping[str, object]) -> str:
     Empty where ids are all that is asked.
     """
     lacks = "the model's folder contains no tokenizer"
-    remedy = "add the files of one (tokenizer.json)"
+    remedy = "add tokenizer.json to the folder"
     if any(isinstance(prompt, str) for prompt in _listed(arguments, "prompts")):
-        return f"{lacks}, and a prompt is a text: give token ids, or {remedy}"
+        return f"{lacks}, but a prompt is a text; use token ids, or {remedy}"
     if arguments.get("warm_up") or arguments.get("tokenizer", "every-rank") != "every-rank":
-        return f"{lacks}, which warm_up and tokenizer are about: leave them out, or {remedy}"
+        return f"{lacks}, which warm_up and tokenizer need; remove these two arguments, or {remedy}"
     if engine in ("mlx-tensor", "mlx-pipeline"):
-        return f"{lacks}, which mlx-lm loads with a model that it splits: {remedy}"
+        return f"{lacks}, but mlx-lm loads a tokenizer with a model that it splits; {remedy}"
     return ""
 
 
@@ -324,7 +335,7 @@ HF_SINGLE = _subject(
 )
 HF_TENSOR = _subject(
     "hf-tensor",
-    "generates with a model that transformers splits over the ranks by its own plan",
+    "generates with a model that transformers splits over the ranks according to its own plan",
     "gloo",
 )
 HF_PIPELINE = _subject(
@@ -334,7 +345,7 @@ HF_PIPELINE = _subject(
 )
 HF_SHARDED = _subject(
     "hf-sharded",
-    "generates with transformers, with the model split as an argument says",
+    "generates with transformers, with the model split as set by an argument",
     "gloo",
     further=SHARDING,
 )
@@ -349,7 +360,7 @@ MLX_PIPELINE = _subject(
 )
 MLX_SHARDED = _subject(
     "mlx-sharded",
-    "generates with mlx-lm, with the model split as an argument says",
+    "generates with mlx-lm, with the model split as set by an argument",
     "mlx-ring",
     further=SHARDING,
 )

@@ -147,7 +147,7 @@ def _unlike_a_decoder(config: Mapping[str, Any], architecture: str) -> str:
     """
     if not config.get("is_decoder") and is_told_to_decode(_folder("hf"), architecture):
         return (
-            f"{architecture} also attends to later tokens unless config.json says is_decoder: true;"
+            f"{architecture} also attends to later tokens unless config.json has is_decoder: true;"
             " add it if the model was trained as a decoder"
         )
     why = stateful(_folder("hf"), architecture)
@@ -429,7 +429,7 @@ def unsplittable(folder: Path, architecture: str) -> str:
             before = False
         elif "norm" in kind.lower():
             if before != ("embed" in name):
-                return f"{holder.name} makes {name} {'before' if before else 'after'} its layers"
+                return f"{holder.name} creates {name} {'before' if before else 'after'} its layers"
         elif kind == "Linear":
             return f"{holder.name} has {name}, a matrix outside its layers"
         elif kind in classes and _is_embedding(classes[kind]):
@@ -437,10 +437,7 @@ def unsplittable(folder: Path, architecture: str) -> str:
             if forward is not None and len(_parameters(forward)) > 1:
                 return f"{holder.name} has {name} ({kind}), which needs more than the positions"
         elif kind in classes and any(inner in NUMBERS for _, inner in _made(classes[kind])):
-            return (
-                f"{holder.name} has {name} ({kind}), which has parameters of its own outside its"
-                " layers"
-            )
+            return f"{holder.name} has {name} ({kind}), which has parameters outside its layers"
     return ""
 
 

@@ -187,11 +187,11 @@ def _sentence(engine: str, what: str, complaint: Complaint) -> str:
     called = f"{library} {_release(library)}"
     if what == IN_CHUNKS:
         return (
-            f"{called} gives this model a different prompt in chunks, tried without its numbers:"
-            f" {complaint.why}"
+            f"{called} computes something else when this model reads the prompt in chunks (tested"
+            f" without weights): {complaint.why}"
         )
     who = f"{engine} refuses" if complaint.is_ours else f"{called} fails on"
-    return f"{who} this model, tried without its numbers: {complaint.why}"
+    return f"{who} this model (tested without weights): {complaint.why}"
 
 
 def _read(place: Path) -> dict[str, str]:

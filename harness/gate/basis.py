@@ -163,8 +163,8 @@ def read_basis(
     place = posixpath.normpath(posixpath.join(objects.prefix, path))
     if posixpath.isabs(path) or place.startswith(".."):
         raise GateError(
-            f"--policy {path}: not a path inside the repository; give one, because the policy is"
-            f" read from {ref}"
+            f"--policy {path}: this is not a path inside the repository; pass a path inside it,"
+            f" because the policy is read from {ref}"
         )
     name = f"{ref}:{place}"
     if place not in files:

@@ -162,7 +162,8 @@ def _notes(basis: GateBasis, runs: Runs, others: Mapping[str, int]) -> list[str]
     if basis.trusted == basis.commit:
         notes.append(
             f"The commit under test is {basis.ref} itself, so its own policy decided, and a push"
-            " there can change it. For two steps, use the last release: --trusted-ref refs/tags/…"
+            f" to {basis.ref} can change that policy. To require a second step, trust the last"
+            " release: --trusted-ref refs/tags/…"
         )
     if others:
         reports = plural(sum(others.values()), "report")
@@ -290,14 +291,17 @@ def _signer(basis: GateBasis, report: Report) -> Ruling:
         return (
             "REFUSED",
             (
-                f"{who} has no role in the policy of {basis.ref}; the required role is"
+                f"{who} has no role in the policy of {basis.ref}; the policy requires the role"
                 f" {' or '.join(wanted)}"
             ),
         )
     if not set(report.roles) & set(wanted):
         return (
             "REFUSED",
-            f"{who} signs as {', '.join(report.roles)}; the required role is {' or '.join(wanted)}",
+            (
+                f"{who} signs as {', '.join(report.roles)}; the policy requires the role"
+                f" {' or '.join(wanted)}"
+            ),
         )
     return "MET", f"{who}, {', '.join(report.roles)}"
 
@@ -381,7 +385,7 @@ def _keys(
         return (
             "REFUSED",
             (
-                f"signed by {plural(len(keys), 'key')} that counts, but {wanted} different keys"
+                f"the signatures of {plural(len(keys), 'key')} count, but {wanted} different keys"
                 f" are required: {some(keys)}"
             ),
         )

@@ -49,7 +49,7 @@ def differs(
         for path in there.keys() | known.files.keys()
         if there.get(path) != known.files.get(path)
     )
-    differences += [f"{known.folder}/{path} is not the trusted one" for path in changed]
+    differences += [f"{known.folder}/{path} differs from the trusted file" for path in changed]
     differences += _inputs(record, known, basis)
     differences += _hidden(record, known, read)
     differences += _control(record, basis)
@@ -64,7 +64,7 @@ def differs(
                 else None
             )
             if file is None or blob_id(content, like=file.blob) != file.blob:
-                differences.append(f"the {name}'s patch is not the trusted one")
+                differences.append(f"the {name}'s patch differs from the trusted patch")
     return tuple(differences)
 
 
@@ -81,12 +81,17 @@ def _control(record: Record, basis: GateBasis) -> list[str]:
         return []
     name = f"{record.scenario.the(other)}'s revision {revision.rev}"
     if revision.repo is not None:
-        return [f"{name} of {revision.repo} may be any commit; give its full id in the scenario"]
+        return [
+            (
+                f"{name} of {revision.repo} may be any commit; write the full id of the commit in"
+                " the scenario"
+            )
+        ]
     if basis.contains(revision.commit):
         return []
     return [
         (
-            f"{name} was {revision.commit[:12]}, which is not in the history of {basis.ref}; give a"
+            f"{name} was {revision.commit[:12]}, which is not in the history of {basis.ref}; use a"
             " full commit id"
         )
     ]
@@ -104,7 +109,7 @@ def _environments(
             if facts.commit not in (facts.rev, basis.commit):
                 differences.append(
                     f"the {name}'s {package} from {facts.rev} of {facts.repo} may be any commit;"
-                    " give its full id in the scenario"
+                    " write the full id of the commit in the scenario"
                 )
         if environment.requirements is None:
             continue
@@ -117,7 +122,7 @@ def _environments(
         )
         content = read(f"{ENVIRONMENT_FOLDER}/{name}/{REQUIREMENTS}")
         if file is None or blob_id(content, like=file.blob) != file.blob:
-            differences.append(f"the {name}'s requirements file is not the trusted one")
+            differences.append(f"the {name}'s requirements file differs from the trusted file")
     return differences
 
 
@@ -152,7 +157,7 @@ def _hidden(record: Record, known: TrustedScenario, read: Read) -> list[str]:
             ran = read(f"{SOURCE_FOLDER}/{name}/{path}") if path in arm.files else None
             if ran is None or blob_id(ran, like=known.files[path].blob) not in expected:
                 differences.append(
-                    f"{name}: {path} is not the scenario's own, because the code under test"
+                    f"{name}: {path} differs from the scenario's file, because the code under test"
                     " replaced it"
                 )
     return differences
@@ -168,11 +173,11 @@ def _inputs(record: Record, known: TrustedScenario, basis: GateBasis) -> list[st
         elif given.sha256 is not None:
             if given.sha256 != facts.digest:
                 differences.append(
-                    f"the digest of input {facts.name} differs from the one that the trusted"
+                    f"the digest of input {facts.name} differs from the digest that the trusted"
                     " scenario pins"
                 )
         elif given.path is None:
-            differences.append(f"input {facts.name} is not pinned; give its sha256 in the scenario")
+            differences.append(f"input {facts.name} is not pinned; set its sha256 in the scenario")
         else:
             place = posixpath.normpath(posixpath.join(known.folder, given.path))
             files = {path: file.blob for path, file in below(basis.trusted_files, place).items()}

@@ -62,7 +62,7 @@ class Objects:
         """
         if self.is_shallow:
             raise NoTrustedRef(
-                f"this is a shallow clone, in which {printable(ref)} may be anything; fetch the"
+                f"this is a shallow clone, which cannot show what {printable(ref)} is; fetch the"
                 " full history first (git fetch --unshallow origin; in GitHub Actions,"
                 " fetch-depth: 0)"
             )
@@ -77,8 +77,8 @@ class Objects:
             )
             raise NoTrustedRef(
                 f"{printable(full)} is not in this clone, so no policy can be trusted; fetch it"
-                f" first ({printable(hint, limit=200)}), or give another ref with --trusted-ref (a"
-                " local branch in full: refs/heads/main)"
+                f" first ({printable(hint, limit=200)}), or choose another ref with --trusted-ref"
+                " (a local branch in full: refs/heads/main)"
             )
         return commit
 
@@ -92,7 +92,7 @@ class Objects:
         if commit is None:
             raise NoCommit(
                 f"{printable(name)} is not a commit of this clone, or is ambiguous; fetch it, or"
-                " give the full id"
+                " pass the full id"
             )
         return commit
 
@@ -104,7 +104,7 @@ class Objects:
         """
         listed = self._git("ls-tree", "-r", "-z", "--full-tree", commit)
         if listed is None:
-            raise NoCommit(f"the files of {commit} cannot be listed: is this a partial clone?")
+            raise NoCommit(f"the files of {commit} cannot be listed (a partial clone?)")
         return entries_of(listed)
 
     def read(self, blobs: Sequence[str]) -> dict[str, bytes]:
@@ -121,8 +121,8 @@ class Objects:
         )
         if missing := [blob for blob in wanted if blob not in content]:
             raise NoCommit(
-                f"{missing[0]} is not in this clone: is it a partial one? (git fetch --refetch"
-                " --no-filter)"
+                f"{missing[0]} is not in this clone; if it is a partial clone, run git fetch"
+                " --refetch --no-filter"
             )
         return content
 

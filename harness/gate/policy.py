@@ -94,7 +94,7 @@ class RequiredEnvironment(Model):
         None,
         description=(
             "The .pth, sitecustomize and usercustomize files that Python may have read at its"
-            " start, in the harness's environment and in those of arms (default: any)."
+            " start, in the environments of the harness and the arms (default: any)."
         ),
     )
 
@@ -164,7 +164,9 @@ class Policy(Model):
     max_age: Age | None = Field(None, description="The maximum age of a report, with a unit: 7d.")
     challenge: Literal["optional", "required"] = Field(
         "optional",
-        description="required: the gate must be given a challenge, and every report must contain it.",
+        description=(
+            "required: a challenge must be passed to the gate, and every report must contain it."
+        ),
     )
     tree: Literal["clean", "any"] = Field(
         "clean",
@@ -176,7 +178,7 @@ class Policy(Model):
         "cannot-tell",
         description=(
             "allowed: ranks may be programs, and may start processes, although the code that"
-            " those load is not recorded."
+            " programs and such processes load is not recorded."
         ),
     )
     plugins: Listed[AllowedPlugin] = Field(
@@ -191,8 +193,8 @@ class Policy(Model):
     failures: Literal["refuse", "newest"] = Field(
         "refuse",
         description=(
-            "refuse: any trusted FAIL of it closes the gate, even with a PASS; newest: only the"
-            " newest report counts."
+            "refuse: any trusted FAIL of the commit closes the gate, even with a PASS; newest:"
+            " only the newest report counts."
         ),
     )
 
@@ -201,12 +203,12 @@ class Policy(Model):
         seen: set[str] = set()
         for required in self.require:
             if required.scenario in seen:
-                raise complaint(f"lists {required.scenario} twice; keep one", at="require")
+                raise complaint(f"lists {required.scenario} twice; keep one entry", at="require")
             seen.add(required.scenario)
         if not any(getattr(self.signers.roles, role) for role in self.signatures.roles):
             wanted = " or ".join(self.signatures.roles)
             raise complaint(
-                f"requires a signature by {wanted}, but signers.roles has no one in that role",
+                f"requires a signature by {wanted}, but signers.roles lists no key with that role",
                 at="signatures",
             )
         return self
@@ -268,7 +270,10 @@ def write_policy(path: Path) -> Iterator[Path]:
         raise TemplateError(f"{path} already exists; check it with `rankproof gate --lint`")
     claims = _claims()
     if not claims:
-        raise TemplateError("scenarios/ has no claim that a gate could require")
+        raise TemplateError(
+            "scenarios/ contains no claim that a gate could require; add a"
+            " scenario with role: claim"
+        )
     require = "\n".join(
         f"  - {{scenario: {scenario.id}{_file_key(file, scenario)}}}" for file, scenario in claims
     )

@@ -122,9 +122,9 @@ def find_runs(paths: Sequence[Path], commit: str) -> Runs:
         try:
             status = path.stat()
         except OSError as error:
-            raise GateError(f"{path}: {error.strerror}; give a results folder, or a run") from None
+            raise GateError(f"{path}: {error.strerror}; pass a results folder, or a run") from None
         if not stat.S_ISDIR(status.st_mode):
-            raise GateError(f"{path}: not a folder; give a results folder, or a run")
+            raise GateError(f"{path}: this is not a folder; pass a results folder, or a run")
         for run in _below(path, budget, runs):
             status = run.stat()
             # The same run by two names is one run.
@@ -144,7 +144,7 @@ def _below(path: Path, budget: list[int], runs: Runs, depth: int = 0) -> Iterato
     budget[0] -= 1
     if budget[0] < 0:
         raise GateError(
-            f"more than {MOST_FOLDERS} folders; give the runs, or the scenarios' folders, one by"
+            f"more than {MOST_FOLDERS} folders; pass the runs, or the scenarios' folders, one by"
             " one"
         )
     try:

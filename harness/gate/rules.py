@@ -75,7 +75,7 @@ def _tree(basis: GateBasis, _required: Required, report: Report) -> Ruling:
         return (
             "REFUSED",
             (
-                "files of the arms are not the commit's (git ignores or converts them):"
+                "files of the arms differ from the commit's (git ignores or converts them):"
                 f" {some(report.foreign)}"
             ),
         )
@@ -94,7 +94,7 @@ def _code_that_ran(basis: GateBasis, required: Required, report: Report) -> Ruli
     if scenario.of is not None:
         return (
             "REFUSED",
-            f"the subject is the {scenario.of} code (subject.of), not the commit's",
+            f"the subject is the {scenario.of} code (subject.of), not the code of the commit",
         )
     children = {
         name
@@ -118,7 +118,10 @@ def _code_that_ran(basis: GateBasis, required: Required, report: Report) -> Ruli
     if is_unknown and basis.policy.programs != "allowed":
         return (
             "CANNOT TELL",
-            f"the code that {unknown} loaded is unknown; the policy may say programs: allowed",
+            (
+                f"the code that {unknown} loaded is unknown; to accept this, set programs: allowed in"
+                " the policy"
+            ),
         )
     if report.strangers and basis.policy.tree != "any":
         return (
@@ -126,7 +129,7 @@ def _code_that_ran(basis: GateBasis, required: Required, report: Report) -> Ruli
             f"this does not prove that the commit's code ran: {some(report.strangers)}",
         )
     if is_unknown:
-        return "MET", f"by the policy, although the code that {unknown} loaded is unknown"
+        return "MET", f"accepted by the policy, although the code that {unknown} loaded is unknown"
     if basis.policy.tree == "any":
         return "MET", "not required"
     whose = (
@@ -135,10 +138,10 @@ def _code_that_ran(basis: GateBasis, required: Required, report: Report) -> Ruli
         else f"code of {candidate.repo}"
     )
     if candidate is not None and candidate.patch is not None:
-        whose += " with the patch of the scenario"
+        whose += " with the scenario's patch"
     if scenario.use is not None:
         whose = f"the ready subject {scenario.use}"
-    ran = f"the candidate ran {whose}{_built(report)}, as far as ranks report what they loaded"
+    ran = f"the candidate ran {whose}{_built(report)}, according to the files that ranks report"
     return "MET", f"{ran}; other packages are compared with their own RECORD"
 
 
@@ -162,7 +165,10 @@ def _verdict(basis: GateBasis, required: Required, report: Report) -> Ruling:
     ):
         return (
             "REFUSED",
-            f"a scenario of role {report.record.scenario.role} that must not pass is not a claim",
+            (
+                f"a scenario with the role {report.record.scenario.role} that must not pass is not a"
+                " claim"
+            ),
         )
     verdict = report.record.judgement.verdict
     if verdict == "PASS":
@@ -181,7 +187,7 @@ def _cells(basis: GateBasis, required: Required, report: Report) -> Ruling:
     wanted = basis.cells(required, report.record)
     judged = {cell.id: cell for cell in report.record.judgement.cells}
     if missing := [cell for cell in wanted if cell not in judged]:
-        return "MISSING", f"no such cell in the report: {some(missing)}"
+        return "MISSING", f"the report lacks the cells {some(missing)}"
     if skipped := [
         f"{cell}: {some([str(reason) for reason in judged[cell].reasons])}"
         for cell in wanted
@@ -204,7 +210,7 @@ def _control(basis: GateBasis, required: Required, report: Report) -> Ruling:
         return (
             "REFUSED",
             (
-                "the control is stated to pass in every required cell:"
+                "the scenario expects the control to pass in every required cell:"
                 f" {some([cell.id for cell in ran])}"
             ),
         )
@@ -226,7 +232,9 @@ def _trials(basis: GateBasis, required: Required, report: Report) -> Ruling:
         ):
             counted = tally.counted if tally else 0
             if counted < count:
-                few.append(f"{cell.id}: {counted} {name} trials counted, but {count} are required")
+                few.append(
+                    f"{cell.id}: {counted} {name} trials were counted, but {count} are required"
+                )
     if few:
         return "REFUSED", some(few)
     counts = f"at least {least.candidate} of the candidate and {least.control} of the control"
@@ -248,8 +256,8 @@ def _age(basis: GateBasis, _required: Required, report: Report) -> Ruling:
         return (
             "REFUSED",
             (
-                f"made {_span(age.total_seconds())} ago, more than the {_span(most)} that the"
-                " policy allows"
+                f"it was made {_span(age.total_seconds())} ago, but the policy allows at most"
+                f" {_span(most)}"
             ),
         )
     limit = "" if most is None else f", at most {_span(most)} is allowed"
@@ -261,7 +269,7 @@ def _challenge(basis: GateBasis, _required: Required, report: Report) -> Ruling:
     if basis.challenge is None and basis.policy.challenge == "required":
         return (
             "MISSING",
-            "the policy requires one; give --challenge TEXT to the gate and to the run",
+            "the policy requires a challenge; pass --challenge TEXT to the gate and to the run",
         )
     if basis.challenge is None:
         return "MET", "not required"
@@ -274,7 +282,7 @@ def _challenge(basis: GateBasis, _required: Required, report: Report) -> Ruling:
                 " something else"
             ),
         )
-    return "MET", f"{basis.challenge!r} is signed into the report"
+    return "MET", f"the signed report contains {basis.challenge!r}"
 
 
 def _plugins(basis: GateBasis, _required: Required, report: Report) -> Ruling:
@@ -289,8 +297,8 @@ def _plugins(basis: GateBasis, _required: Required, report: Report) -> Ruling:
         return (
             "REFUSED",
             (
-                f"the policy does not list the plug-in {some(strange)}, which defines what the"
-                " run's kinds mean"
+                f"the policy does not list the plug-in {some(strange)}, which defines kinds that"
+                " the run used"
             ),
         )
     strange = [
@@ -313,9 +321,9 @@ def _plugins(basis: GateBasis, _required: Required, report: Report) -> Ruling:
     return (
         "MET",
         (
-            f"{counts}, by the policy"
+            f"{counts}, accepted by the policy"
             if used or there
-            else "the record lists no plug-in, used or imported"
+            else "the record lists no plug-in that was used or imported"
         ),
     )
 
@@ -338,12 +346,12 @@ def _nix(basis: GateBasis, _required: Required, report: Report) -> Ruling:
         return (
             "REFUSED",
             (
-                f"the Nix shell was entered before {here.stale[0]} changed, so what is pinned now"
-                " did not run"
+                f"the Nix shell was entered before {here.stale[0]} changed, so the run did not use"
+                " the current pins"
             ),
         )
     if here.as_locked is False:
-        return "REFUSED", "the nixpkgs that was used is not the one in flake.lock"
+        return "REFUSED", "the nixpkgs that was used differs from flake.lock"
     return "MET", here.environment
 
 
@@ -369,9 +377,11 @@ def _start_files(basis: GateBasis, _required: Required, report: Report) -> Rulin
     if run.machines is not None or run.farm is not None:
         return (
             "CANNOT TELL",
-            "the record does not show what Python reads at its start on other machines",
+            "the record does not show the files that Python reads at its start on other machines",
         )
-    return "MET", f"{plural(len(there), 'file')} that Python may read at its start, by the policy"
+    return "MET", (
+        f"{plural(len(there), 'file')} that Python may read at its start, accepted by the policy"
+    )
 
 
 def _lock(basis: GateBasis, _required: Required, report: Report) -> Ruling:
@@ -380,13 +390,13 @@ def _lock(basis: GateBasis, _required: Required, report: Report) -> Ruling:
     if not wanted:
         return "MET", "not required"
     if here.lock_sha256 is None:
-        return "REFUSED", "the environment of the run was not made from a lock file"
+        return "REFUSED", "the run's environment was not made from a lock file"
     if here.lock_sha256 not in basis.locks:
         return (
             "REFUSED",
             (
-                f"lock {here.lock}, sha256 {here.lock_sha256[:12]}, is not one of {basis.ref}'s"
-                f" {some(wanted)}"
+                f"lock {here.lock}, sha256 {here.lock_sha256[:12]}, differs from {some(wanted)} of"
+                f" {basis.ref}"
             ),
         )
     return "MET", f"{here.lock}, sha256 {here.lock_sha256[:12]}"

@@ -72,7 +72,7 @@ def arm_environments(
         if arm not in wanted:
             raise RecordError(
                 f"the run has an environment for {scenario.subject.named(arm)}, but the scenario"
-                " does not ask for one"
+                " does not ask for an environment"
             )
         listed = [package.name for package in facts.packages]
         if listed != sorted({normal(name) for name in listed}):
@@ -81,7 +81,9 @@ def arm_environments(
                 " twice"
             )
         if unmet := next(wanted[arm].unmet(python=facts.python, packages=facts.versions), ""):
-            raise RecordError(f"the {arm}'s environment is not what the scenario asks for: {unmet}")
+            raise RecordError(
+                f"the {arm}'s environment does not meet the scenario's requirements: {unmet}"
+            )
         # A file of requirements names every package.
         named = {bare(name) for name in wanted[arm].packages} | (
             facts.versions.keys() if facts.requirements else set()
@@ -313,7 +315,8 @@ def demand_supplies(
         text and sha256(text)
     ):
         raise RecordError(
-            f"the {arm}'s file of requirements is not the scenario's, or not the one that was kept"
+            f"the {arm}'s file of requirements is not the scenario's, or is not the file that was"
+            " kept"
         )
     if text is not None:
         try:
@@ -325,12 +328,10 @@ def demand_supplies(
         files = {package.name: (package.version, package.wheel) for package in made.packages}
         if wrong := next(unmet_requirements(lines, files, built=wanted.checkouts), ""):
             raise RecordError(
-                f"the {arm}'s environment is not what its file of requirements asks for: {wrong}"
+                f"the {arm}'s environment does not match its file of requirements: {wrong}"
             )
     if made.checkouts.keys() != wanted.checkouts.keys():
-        raise RecordError(
-            f"the {arm}'s packages from checkouts are not those that the scenario names"
-        )
+        raise RecordError(f"the {arm}'s packages from checkouts differ from the scenario's")
     by_name = {package.name: package for package in made.packages}
     for name, given in wanted.checkouts.items():
         if made.checkouts[name].rev != (given.rev or HEAD):
@@ -394,7 +395,9 @@ def _checkout(
     # installed.
     elsewhere = any(file.partition("/")[0].endswith(".data") for file in files)
     if not elsewhere and wheel_digest(record.decode("utf-8", "surrogateescape")) != package.record:
-        raise RecordError(f"the files in {path} differ from those of the installed {package.name}")
+        raise RecordError(
+            f"the files in {path} differ from the files of the installed {package.name}"
+        )
     modules = frozenset(
         sha256(text) for file, text in files.items() if file.endswith(MODULE_SUFFIXES)
     )

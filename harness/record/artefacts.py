@@ -117,8 +117,8 @@ class Arrays(TrialReader):
             values = stated[0].event.values
             if [values.get("found"), values.get("expected")] != [one.get("sha256") for one in pair]:
                 raise RecordError(
-                    f"{evidence}, line {stated[0].line}: the compared arrays are not the ones that"
-                    " were kept"
+                    f"{evidence}, line {stated[0].line}: the compared arrays are not the arrays"
+                    " that were kept"
                 )
             if not self._can or not all(one.get("stored") is True for one in pair):
                 self.left += 1
@@ -127,8 +127,8 @@ class Arrays(TrialReader):
             if self._differs(self._checks[check], pair, values):
                 place = f"{evidence}, line {stated[0].line}"
                 raise RecordError(
-                    f"{place}: the arrays of check {check} on rank {rank} give a different"
-                    " comparison"
+                    f"{place}: comparing the arrays of check {check} on rank {rank} again leads to"
+                    " a different result"
                 )
         for seen in history.seen:
             event = seen.event
@@ -154,7 +154,7 @@ class Arrays(TrialReader):
         }
         for seen in noted:
             if seen.event.values.get("check") not in asked or seen.event.rank is not None:
-                raise RecordError(f"{evidence}, line {seen.line}: no check asks for these needles")
+                raise RecordError(f"{evidence}, line {seen.line}: no check needs these needles")
         for name, check in asked.items():
             stated = [
                 dict(seen.event.values) for seen in noted if seen.event.values.get("check") == name
@@ -173,7 +173,9 @@ class Arrays(TrialReader):
                 continue
             again = list(note_needles(check, history, file=self._file, known=self._pricked))
             if canonical(list(again)) != canonical(list(stated)):
-                raise RecordError(f"{evidence}: the arrays of check {name} give different needles")
+                raise RecordError(
+                    f"{evidence}: the arrays of check {name} lead to different needles"
+                )
 
     def _file(self, values: Mapping[str, JSON]) -> ArrayFile:
         return ArrayFile(path_of(values), self._read(path_of(values)))
@@ -203,7 +205,8 @@ class Arrays(TrialReader):
                     if sha256(before) != values_told.get("was"):
                         place = f"{evidence}, line {seen.line}"
                         raise RecordError(
-                            f"{place}: {fault.what} is not what the fault {fault.id} changes it to"
+                            f"{place}: {fault.what} does not have the value that the fault"
+                            f" {fault.id} sets"
                         )
 
     def _asked(self, history: History) -> dict[tuple[str, int], list[Mapping[str, JSON]]]:
@@ -279,7 +282,7 @@ class Arrays(TrialReader):
         there = {name for name in names if name.startswith(f"{FOLDER}/")}
         if odd := sorted(self._stored.keys() ^ there):
             raise RecordError(
-                f"{odd[0]} is " + ("missing" if odd[0] in self._stored else "of no rank")
+                f"{odd[0]} is " + ("missing" if odd[0] in self._stored else "not from any rank")
             )
         for name in sorted(there):
             content = self._read(name)
@@ -300,10 +303,10 @@ class Arrays(TrialReader):
     @property
     def description(self) -> str:
         """Return what was worked out again; empty where no arrays were compared."""
-        parts = [f"{self.compared} comparisons of arrays worked out again"] if self.compared else []
+        parts = [f"{self.compared} comparisons of arrays computed again"] if self.compared else []
         if self.left:
             why = "an array is not in the evidence" if self._can else absence("numpy")
-            parts.append(f"{self.left} judged by what the events say about them ({why})")
+            parts.append(f"{self.left} judged from their events only ({why})")
         return ", ".join(parts)
 
     def _differs(

@@ -223,7 +223,8 @@ class _WirePayload(TrialReader):
     def hear(self, evidence: str, history: History) -> None:
         if (lacking := without_payload(history)) is not None:
             raise RecordError(
-                f"{evidence}, line {lacking.line}: the wire did not count packets with new payload"
+                f"{evidence}, line {lacking.line}: the wire did not report a count of packets with"
+                " new payload"
             )
 
 
@@ -269,7 +270,7 @@ def _comparison(
         ):
             raise RecordError(
                 f"the {name} has different code from the run that it reproduces, but the run does"
-                " not say so"
+                " not state this"
             )
     return compare(scenario, reproduced, run, profile(scenario, judgement.cells, read=read))
 
@@ -299,7 +300,7 @@ def _arms(
             files=files, arguments=canonical(run.arguments[arm]), revision=revision
         )
     if subject.compare is not None and summaries["control"].files != summaries["candidate"].files:
-        raise RecordError("the defect was injected into code that is not b's")
+        raise RecordError("the defect was injected into code other than b's")
     return summaries
 
 
@@ -328,7 +329,7 @@ def _revision(
         raise RecordError(f"the {name}'s code is not from the place that the scenario names")
     if revision is None:
         if file in names:
-            raise RecordError(f"the {name} has no patch, but there is a patch file: {file}")
+            raise RecordError(f"the {name} has no patch, but the run contains a patch file: {file}")
         return None
     kept = sha256(read(file)) if file in names else None
     if (
@@ -400,12 +401,9 @@ def _demand_consistent(scenario: Scenario, run: RunFacts, names: Collection[str]
         raise RecordError("the home folder of the run's ranks does not match the scenario")
     moment = run.made.replace("-", "").replace(":", "")
     if not run.id.startswith(f"{moment}-"):
-        raise RecordError(
-            f"the name of the run {run.id} does not contain the time when it says it was made,"
-            f" {run.made}"
-        )
+        raise RecordError(f"the name of the run {run.id} does not contain its time, {run.made}")
     if run.source.dirty is False and PATCH_PATH in names:
-        raise RecordError("the run says that its tree was clean, but there is a patch")
+        raise RecordError("the run states that its tree was clean, but it contains a patch")
 
 
 def difference(stated: bytes, worked_out: bytes) -> str | None:
@@ -417,7 +415,7 @@ def difference(stated: bytes, worked_out: bytes) -> str | None:
     for number, (one, other) in enumerate(zip(left, right, strict=False), start=1):
         if one != other:
             return (
-                f"line {number} of results.json says {one.strip()[:120]!r}, but the evidence gives"
-                f" {other.strip()[:120]!r}"
+                f"line {number} of results.json is {one.strip()[:120]!r}, but the evidence leads"
+                f" to {other.strip()[:120]!r}"
             )
-    return f"results.json has {len(left)} lines, but the evidence gives {len(right)}"
+    return f"results.json has {len(left)} lines, but the evidence leads to {len(right)}"

@@ -58,7 +58,7 @@ def demand_farmed(scenario: Scenario, run: RunFacts) -> None:
         or scenario.subject.compare is not None
         or run.environments
     ):
-        raise RecordError("the run's trials were farmed, but its scenario does not allow that")
+        raise RecordError("the run's trials were farmed, but its scenario does not allow farming")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,8 +91,8 @@ def demand_over_machines(scenario: Scenario, run: RunFacts) -> None:
         or scenario.hub
     ):
         raise RecordError(
-            "the run says that its ranks were on machines, but has something that no run over"
-            " machines has"
+            "the run states that its ranks were on machines, but contains data that a run over"
+            " machines never has"
         )
     if len({machine.called for machine in run.machines.machines}) != len(run.machines.machines):
         raise RecordError("the run lists a machine twice")
@@ -154,14 +154,14 @@ class Places:
             return {**here, "node": None, LOST: None}
         node = self._nodes.get(number) if type(number) is int else None
         if node is None:
-            message = f"{evidence} is of node {number!r}, but the run has no such node"
+            message = f"{evidence} names the node {number!r}, which is not among the run's nodes"
             raise Contradiction(RefusalWord.EVENTS_OF_ANOTHER_TRIAL, message)
         if lost is None:
             return {"host": node.host, "harness_pid": node.harness_pid, "node": number, LOST: None}
         self._taken[node.number] += 1
         if node.lost is None or self._taken[node.number] > node.lanes:
             what = "was not lost" if node.lost is None else f"had {node.lanes} trials at a time"
-            message = f"{evidence} went with node {node.number}, which {what}"
+            message = f"{evidence} is marked as lost with node {node.number}, which {what}"
             raise Contradiction(RefusalWord.EVENTS_OF_ANOTHER_TRIAL, message)
         return {**here, "node": number, LOST: True}
 
@@ -191,5 +191,5 @@ def demand_kind(run: RunFacts, node: JSON, kind: JSON) -> None:
     nodes = run.farm.nodes if run.farm is not None else []
     lost = next((known.lost or "" for known in nodes if known.number == node), "")
     if (kind == NODE_LOST) != lost.startswith(f"{NODE_LOST}: "):
-        message = f"a trial says that node {node} ended by {kind}, but the run says {lost!r}"
+        message = f"a trial states that node {node} ended by {kind}, but the run states {lost!r}"
         raise Contradiction(RefusalWord.EVENTS_OF_ANOTHER_TRIAL, message)

@@ -63,7 +63,7 @@ class Hangs(TrialReader):
             return
         stated = self._stated(history, arm)
         if stated is None:
-            yield "a hang was proved, but the scenario does not state one"
+            yield "a hang was proved, but the scenario does not state a hang"
             return
         if len(proofs) > 1:
             yield "a hang was proved twice"
@@ -117,7 +117,7 @@ class Hangs(TrialReader):
                 elif not source.has(str(function), line):
                     yield (
                         f"rank {event.rank} is in {function} at {file}, line {line}, but the"
-                        " function is not there"
+                        " function is not at that line"
                     )
 
     def _source(self, arm: str, file: str) -> _Source | None:
@@ -172,14 +172,13 @@ def _of_values(still: Event, stated: HangsAt) -> Iterator[str]:
     """Yield what the proof says was stated, and what its ranks waited in."""
     values = still.values
     if values.get("spins") is not stated.spins:
-        yield f"the proof says spins: {values.get('spins')}, but the scenario states {stated.spins}"
+        yield f"the proof has spins: {values.get('spins')}, but the scenario states {stated.spins}"
     if values.get("polls") != [*stated.polls]:
         yield (
-            f"the proof says polls: {values.get('polls')}, but the scenario states"
-            f" {[*stated.polls]}"
+            f"the proof has polls: {values.get('polls')}, but the scenario states {[*stated.polls]}"
         )
     if not isinstance(values.get(WATCHED), bool):
-        yield "the proof does not say whether the trial was watched"
+        yield "the proof does not state whether the trial was watched"
     waits = values.get("waits")
     ranks = values.get("ranks")
     if (
@@ -187,7 +186,7 @@ def _of_values(still: Event, stated: HangsAt) -> Iterator[str]:
         or not isinstance(ranks, list)
         or sorted(waits) != sorted(map(str, ranks))
     ):
-        yield "the proof does not say which call each of its ranks waited in"
+        yield "the proof does not state which call each rank waited in"
         return
     busy = values.get("busy")
     ends = values.get("ends")
@@ -222,15 +221,15 @@ def _of_times(still: Event, history: History) -> Iterator[str]:
             or not math.isfinite(value)
             or value < 0
         ):
-            yield f"the proof says {name}: {value}"
+            yield f"the proof has {name}: {value}"
         elif value > passed + ROUNDED:
-            yield f"the proof says {name}: {value}, but the world had run for {passed:.3f} s"
+            yield f"the proof has {name}: {value}, but the world had run for {passed:.3f} s"
     spinning = still.values.get("spinning")
     for ticks in spinning.values() if isinstance(spinning, dict) else ():
         if not isinstance(ticks, dict) or any(
             not isinstance(many, int) or many < 0 for many in ticks.values()
         ):
-            yield f"the proof says that a thread spun for {ticks}"
+            yield f"the proof states that a thread was busy for {ticks}"
 
 
 def _of_ranks(still: Event, history: History) -> Iterator[str]:
@@ -263,19 +262,19 @@ def _of_ranks(still: Event, history: History) -> Iterator[str]:
         was_asked = states[0].event.values.get("asked") if states else None
         is_there = stopped and ends.get(rank, still.ns) >= stopped[0].event.ns
         if not isinstance(was_asked, bool):
-            yield f"rank {rank} was never asked for its stacks"
+            yield f"the stacks of rank {rank} were never requested"
         elif not was_asked and not history.noted("world.unproved"):
-            yield f"rank {rank} was not asked for its stacks, but a hang was proved"
+            yield f"the stacks of rank {rank} were not requested, but a hang was proved"
         elif was_asked and is_there:
             numbers = [
                 seen.event.values.get("sample") for seen in history.noted("rank.stack", rank)
             ]
             if len(numbers) < 2 or numbers != list(range(1, len(numbers) + 1)):
-                yield f"rank {rank} was asked twice for its stacks, but they are missing"
+                yield f"the stacks of rank {rank} were requested twice, but they are missing"
             elif not history.noted("world.unproved") and any(
                 not one for one in samples_of(history, rank)
             ):
-                yield f"rank {rank} was asked twice for its stacks, but they are empty"
+                yield f"the stacks of rank {rank} were requested twice, but they are empty"
 
 
 def _listed(value: object) -> list[Mapping[str, JSON]]:

@@ -257,7 +257,9 @@ class Libraries(TrialReader):
         paths = paths_of(pairs)
         there = {name for name in names if name.startswith(f"{FOLDER}/")}
         if odd := sorted(there - set(paths.values())):
-            raise RecordError(f"{odd[0]} belongs to no library that differs between the arms")
+            raise RecordError(
+                f"{odd[0]} does not belong to a library that differs between the arms"
+            )
         texts = {digest: self._read(path) for digest, path in paths.items() if path in there}
         for digest, text in texts.items():
             if sha256(text) != digest:
@@ -265,7 +267,9 @@ class Libraries(TrialReader):
         if odd := sorted(paths.keys() - texts.keys() ^ left.keys()):
             if odd[0] in paths:
                 raise RecordError(f"{paths[odd[0]]} is missing")
-            raise RecordError(f"the run states that it left out {odd[0]}, which no arm needs")
+            raise RecordError(
+                f"the run states that it omitted {odd[0]}, which the arms do not need"
+            )
         sizes = {**left, **{digest: len(text) for digest, text in texts.items()}}
         if chosen(pairs.values(), sizes) != texts.keys():
             raise RecordError(f"{FOLDER} does not contain exactly the texts that fit in it")
@@ -296,7 +300,7 @@ class Libraries(TrialReader):
         if not all(sides):
             return "reported by ranks of one arm only"
         if any(len(side) > 1 for side in sides):
-            return "ranks of one arm loaded several versions of it"
+            return "ranks of one arm loaded several versions"
         if not all(map(NAMED.fullmatch, digests)):
             return "a rank could not read it"
         if not is_text(file):

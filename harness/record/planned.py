@@ -77,8 +77,8 @@ def demand_strikes(scenario: Scenario, evidence: str, history: History) -> None:
         odd = [key for key in wanted if key in named and named[key] != wanted[key]]
         if odd:
             what = (
-                f"the harness names {odd[0]} {named[odd[0]]!r} of a fault, but the scenario states"
-                " a different one"
+                f"the harness recorded {odd[0]} {named[odd[0]]!r} for a fault, but the scenario"
+                " states a different value"
             )
             raise Contradiction(
                 RefusalWord.EVENTS_OF_ANOTHER_TRIAL, f"{evidence}, line {seen.line}: {what}"

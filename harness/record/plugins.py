@@ -56,15 +56,17 @@ def demand_installed(run: RunFacts) -> None:
     for facts in run.plugins:
         here = plugins.installed(facts.group, facts.name)
         if here is None:
-            raise Unknown(f"it was judged by the plug-in {facts}, which is not installed here")
+            raise Unknown(
+                f"it was judged by the plug-in {facts}, which is not installed on this machine"
+            )
         if here.version != facts.version or here.distribution != facts.distribution:
             raise Unknown(
                 f"it was judged by the plug-in {facts}, but {here.distribution} {here.version} is"
-                " installed here"
+                " installed on this machine"
             )
         if here.sha256 != facts.sha256:
             raise Unknown(
-                f"it was judged by the plug-in {facts}, but the files of the one installed here"
+                f"it was judged by the plug-in {facts}, but the files of the installed plug-in"
                 " differ"
             )
 
@@ -100,10 +102,10 @@ def demand_named(scenario: Scenario, run: RunFacts) -> None:
     named = {(facts.group, facts.name) for facts in run.plugins if facts.group != VIEWS}
     if wanted != named:
         group, name = min(wanted ^ named)
-        what = "uses but does not name" if (group, name) in wanted else "names but does not use"
+        what = "uses but does not list" if (group, name) in wanted else "names but does not use"
         raise RecordError(f"the run {what} the plug-in {name} ({group})")
     if len(run.plugins) != len({(facts.group, facts.name) for facts in run.plugins}):
-        raise RecordError("the run names a plug-in twice")
+        raise RecordError("the run lists a plug-in twice")
 
 
 def unknown_kinds(text: bytes, *, overrides: Sequence[str]) -> list[str]:

@@ -76,7 +76,7 @@ class Ledgers(TrialReader):
         )
         if canonical(again) != canonical(dict(noted[0].event.values)):
             raise RecordError(
-                f"{evidence}, line {noted[0].line}: the ranks' ledgers give a different result"
+                f"{evidence}, line {noted[0].line}: the ranks' ledgers lead to a different result"
             )
 
     @property
@@ -85,8 +85,8 @@ class Ledgers(TrialReader):
         parts = [f"the ledgers of {self.compared} trials compared again"] if self.compared else []
         if self.left:
             parts.append(
-                f"those of {self.left} judged by what the events say about them (not all are in the"
-                " evidence)"
+                f"the ledgers of {self.left} judged from their events only (not all ledgers are in"
+                " the evidence)"
             )
         return ", ".join(parts)
 
@@ -120,7 +120,7 @@ class Accounts(TrialReader):
             name = str(event.values.get("check"))
             if name in stated or name not in self._checks or event.rank is not None:
                 raise RecordError(
-                    f"{evidence}, line {seen.line}: no check asks for this account, or it is a"
+                    f"{evidence}, line {seen.line}: no check needs this account, or it is a"
                     " duplicate"
                 )
             stated[name] = event.values, seen.line
@@ -130,13 +130,13 @@ class Accounts(TrialReader):
                 continue
             if not wanted or name not in stated:
                 raise RecordError(
-                    f"{evidence}: the account of check {name} is missing, or no check asks for it"
+                    f"{evidence}: the account of check {name} is missing, or no check needs it"
                 )
             values, line = stated[name]
             if values.get("files") != files_of(check, history):
                 raise RecordError(
-                    f"{evidence}, line {line}: check {name} looked at artefacts that are not the"
-                    " ones that were kept"
+                    f"{evidence}, line {line}: check {name} used artefacts that are not the"
+                    " artefacts that were kept"
                 )
             if not self._can or not all(
                 one.get("stored") is True for one in found_of(check, history).values()
@@ -147,7 +147,7 @@ class Accounts(TrialReader):
             (again,) = note_accounts([check], history, file=self._file)
             if canonical(again) != canonical(dict(values)):
                 raise RecordError(
-                    f"{evidence}, line {line}: check {name} gives a different account of these"
+                    f"{evidence}, line {line}: check {name} computes a different account of these"
                     " artefacts"
                 )
 
@@ -160,7 +160,7 @@ class Accounts(TrialReader):
     @property
     def description(self) -> str:
         """Return what was made again; empty where no check asks for an account."""
-        parts = [f"{self.made} accounts of artefacts made again"] if self.made else []
+        parts = [f"{self.made} accounts of artefacts computed again"] if self.made else []
         if self.left:
-            parts.append(f"{self.left} judged by what the events say about them")
+            parts.append(f"{self.left} judged from their events only")
         return ", ".join(parts)

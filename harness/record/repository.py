@@ -45,7 +45,7 @@ def describe(folder: Path, *, results: Path | None = None) -> RepositoryFacts:
         untracked=None if lines is None else sum(line.startswith("??") for line in lines),
         origin=without_credentials(origin) if origin else None,
         scenario=(_git(folder, "rev-parse", "--show-prefix") or "").rstrip("/") or None,
-        why_unknown="git could not say whether the tree was changed" if lines is None else "",
+        why_unknown="git did not report whether the tree was changed" if lines is None else "",
     )
 
 

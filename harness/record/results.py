@@ -91,10 +91,10 @@ class ResultsFolder:
             )
         except ValueError:
             raise ResultsError(
-                f"{path} does not have the name of a run; give the folder as the run named it"
+                f"{path} is not named like a run; do not rename the folder of a run"
             ) from None
         if not path.is_dir():
-            raise ResultsError(f"{path} does not exist; give the folder as the run named it")
+            raise ResultsError(f"{path} does not exist; pass the folder that the run created")
         self.path = path
         self._scenario = path.parent
         self.root = path.parent.parent

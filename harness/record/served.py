@@ -109,10 +109,10 @@ class Served(TrialReader):
                 *about_service(history, SERVICE_UNREADY, name),
             ]
             if len(noted) != 1:
-                self._refuse(evidence, f"it says {len(noted)} times whether {name} was ready")
+                self._refuse(evidence, f"it reports {len(noted)} times whether {name} was ready")
             start = start_of(history, name)
             if start is None:
-                self._refuse(evidence, f"{name} has no number of its start")
+                self._refuse(evidence, f"the start of {name} has no number")
                 continue
             folder = evidence.rpartition("/")[0]
             is_kept = service.keep == "cell" and arm != REFERENCE
@@ -171,7 +171,7 @@ class Served(TrialReader):
         for (slug, arm, name), starts in self._named.items():
             beside = service_events(service_folder(slug, arm, name, len(starts)), name)
             if starts != set(range(len(starts))) or beside in names:
-                what = f"{arm} of {slug} names the starts {sorted(starts)} of {name}"
+                what = f"{arm} of {slug} has the starts {sorted(starts)} of {name}"
                 raise Contradiction(RefusalWord.TRIALS_NOT_PLANNED, what)
 
 
@@ -224,7 +224,10 @@ class ServiceStory:
             # Its own world was over with its processes.
             until = first
         if begun > first or (is_kept and over < until):
-            self._refuse(self.evidence, f"{self.name} was not there while it ran, by {self.path}")
+            self._refuse(
+                self.evidence,
+                (f"{self.name} was not running during the trial, according to {self.path}"),
+            )
         stopping = self.served.noted(SERVICE_STOPPING)
         exits = [self.trial.exit(rank) for rank in range(self.trial.size)]
         ended_by = max((seen.event.ns for seen in exits if seen is not None), default=first)
@@ -241,7 +244,8 @@ class ServiceStory:
         values = ready.event.values
         if values.get("pids") != pids:
             self._refuse(
-                self.evidence, f"the processes of {self.name} are not those of {self.path}"
+                self.evidence,
+                (f"the processes of {self.name} differ from the processes of {self.path}"),
             )
         seconds = values.get("seconds")
         most = (ready.event.ns - self.served.seen[0].event.ns) / 1e9 + ROUNDED
@@ -256,13 +260,18 @@ class ServiceStory:
         if begun and ready.event.ns > min(begun):
             self._refuse(self.evidence, f"{self.name} was ready after a rank had started")
         if type(values.get("is_fresh")) is not bool:
-            self._refuse(self.evidence, f"{self.name} does not say whether it is fresh")
+            self._refuse(
+                self.evidence,
+                (f"the record of {self.name} does not state whether it was started fresh"),
+            )
 
     def demand_ends(self, *, is_kept: bool) -> None:
         """Demand that the trial names the ends of processes that the service's events show."""
         last = about_service(self.trial, SERVICE_LAST, self.name)
         if len(last) != 1:
-            self._refuse(self.evidence, f"it does not say how {self.name} was at its end")
+            self._refuse(
+                self.evidence, (f"it does not state the condition of {self.name} at its end")
+            )
         asked = [
             *self.served.noted(SERVICE_STOPPING),
             *self.served.noted("world.stopped"),
@@ -287,7 +296,7 @@ class ServiceStory:
         invented = [process for process, ns in stated.items() if shown.get(process) != ns]
         if unstated or invented:
             which = (unstated or invented)[0]
-            what = f"the end of process {which} of {self.name} is not as in its events"
+            what = f"the end of process {which} of {self.name} differs from its events"
             self._refuse(self.evidence, what)
 
     def _refuse(self, evidence: str, what: str) -> None:

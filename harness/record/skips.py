@@ -60,7 +60,7 @@ def contradiction(
     """
     lacking = unmet(scenario.needs, run.environment)
     if lacking is not None and skipped != lacking:
-        return f"its machine lacks what every cell needs: {lacking}"
+        return f"its machine does not meet the scenario's needs: {lacking}"
     if skipped.code == SkipCode.CELL_MODEL and (
         other_reason := _not_refused(scenario, cell, skipped)
     ):
@@ -76,7 +76,7 @@ def contradiction(
         and not run.environments
         and "torch" in installed
     ):
-        return "all that gloo needs is torch, which is among the packages of the run"
+        return "gloo needs only torch, which is among the packages of the run"
     return ""
 
 
@@ -87,7 +87,7 @@ def _not_refused(scenario: Scenario, cell: Cell, skipped: Skip) -> str:
     """
     use = scenario.subject.use
     if use is None or READY[use].refuses is None:
-        return "its subject runs any model: only an engine can refuse one"
+        return "its subject is not an engine, so it cannot refuse a model"
     if UNEVEN not in skipped.text:
         return ""  # what its libraries offered, only that machine knew
     named = {

@@ -187,7 +187,10 @@ class Witness(TrialReader):
             )
             self._refuse(
                 RefusalWord.EVENTS_SHARED,
-                f"{copies} have the same times to the nanosecond in every event, so one is a copy",
+                (
+                    f"{copies} have the same times to the nanosecond in every event, so one of them is"
+                    " a copy"
+                ),
             )
         self._gaps |= stretches
 
@@ -225,8 +228,11 @@ class Witness(TrialReader):
             began, _, late = max(gone)
             over, early = min((end, file) for _, end, file in gone)
             if began > over + AT_ONCE:
-                parted = f"{(began - over) / 1e9:.1f} s after {early} was over"
-                why = f"{late} began {parted}, and both went with node {node}, which was lost once"
+                parted = f"{(began - over) / 1e9:.1f} s after {early} ended"
+                why = (
+                    f"{late} began {parted}, but both were lost with node {node}, which was lost"
+                    " only once"
+                )
                 self._refuse(RefusalWord.EVENTS_OUT_OF_TIME, why)
 
     def _measure_those(self, spans: Sequence[tuple[int, int, int, str]], *, lanes: int) -> None:
@@ -236,7 +242,8 @@ class Witness(TrialReader):
         if end - begin > seconds * 1e9 + ROUNDED:
             took = f"its trials took {(end - begin) / 1e9:.1f} s, from the first to the last"
             self._refuse(
-                RefusalWord.SECONDS_TOO_SHORT, f"the run says that it took {seconds} s, but {took}"
+                RefusalWord.SECONDS_TOO_SHORT,
+                (f"the run states that it took {seconds} s, but {took}"),
             )
         # At the same moment, what ends goes before what begins.
         begun = [(first, 1, file) for first, _, _, file in spans]
@@ -245,10 +252,10 @@ class Witness(TrialReader):
         for _, begins, file in sorted(begun + ended):
             living += 1 if begins else -1
             if living > lanes:
-                most = f"the run had {lanes} at a time"
+                most = f"the run had at most {lanes} at a time"
                 self._refuse(
                     RefusalWord.EVENTS_OUT_OF_TIME,
-                    f"{file} began while {living - 1} other trials went on, and {most}",
+                    f"{file} began while {living - 1} other trials were running, but {most}",
                 )
                 return
 

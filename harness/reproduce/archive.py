@@ -153,7 +153,7 @@ def _unpack(stream: _Stream, target: Path) -> Index:
     total = sum(member.size for member in index.members)
     if total > (free := shutil.disk_usage(target).free):
         raise ArchiveError(
-            f"it unpacks to {total} bytes, but only {free} are free in {target.parent}"
+            f"it unpacks to {total} bytes, but only {free} bytes are free in {target.parent}"
         )
     for member in index.members:
         stream.demand(_header(member.path, member.size), what=member.path)
@@ -190,7 +190,7 @@ def _read_index(stream: _Stream) -> Index:
     if start != _header(INDEX, size):
         raise ArchiveError("it does not begin with an index")
     if size > LARGEST_INDEX:
-        raise ArchiveError(f"its index has {size} bytes, but at most {LARGEST_INDEX} are read")
+        raise ArchiveError(f"its index has {size} bytes, but at most {LARGEST_INDEX} are allowed")
     data = b"".join(stream.take(size))
     stream.demand(_padding(size), what="the padding of the index")
     try:
@@ -228,7 +228,7 @@ def _demand_plain(index: Index) -> None:
             raise ArchiveError(f"{member.path!r} is not in any of {', '.join(FOLDERS)}")
         if any(len(step.encode()) > LONGEST_STEP for step in rest):
             raise ArchiveError(
-                f"a name in {member.path[:80]!r}... is longer than {LONGEST_STEP} bytes"
+                f"a part of the path {member.path[:80]!r}... is longer than {LONGEST_STEP} bytes"
             )
         above = member.path.casefold().split("/")[:-1]
         if any("/".join(above[: depth + 1]) in files for depth in range(len(above))):
@@ -266,8 +266,8 @@ class _Stream:
         """Refuse where the next bytes are others."""
         if b"".join(self.take(len(expected))) != expected:
             raise ArchiveError(
-                f"{what!r} differs from the index: it is a link or a device, or has another name or"
-                " size"
+                f"{what!r} differs from the index, because it is a link or a device, or has a"
+                " different name or size"
             )
 
     def finish(self) -> None:
@@ -275,7 +275,7 @@ class _Stream:
         if self._some(1):
             raise ArchiveError("it contains more bytes than its index declares")
         if self._xz.unused_data or self._file.read(1):
-            raise ArchiveError("there is data after its end")
+            raise ArchiveError("data follows its end")
 
     def _some(self, most: int) -> bytes:
         """At least one byte and at most so many; none at the end of the stream."""

@@ -241,19 +241,19 @@ def _take_run(place: Path, content: _Content) -> None:
                 data = content.held[f"run/{path}"] = folder.read(path, LARGEST_FILE)
                 if sha256(data) != digest:
                     raise BundleError(
-                        f"{place / path} was changed after it was signed; bundle the run as it was"
-                        " made"
+                        f"{place / path} was changed after it was signed; restore the run as it"
+                        " was signed, and bundle it again"
                     )
             for path in there & set(BESIDE) - listed.keys():
                 content.held[f"run/{path}"] = folder.read(path, LARGEST_FILE)
             if more := sorted(there - listed.keys() - {REPORT, manifest.NAME, *BESIDE}):
                 raise BundleError(
-                    f"{place / more[0]} is not part of the run (the manifest does not list it);"
-                    " move it"
+                    f"{place / more[0]} is not part of the run, because the manifest does not list"
+                    " it; move it to another folder"
                 )
     except OSError as error:
         raise BundleError(
-            f"{place} cannot be opened: {error.strerror}; give the folder of a finished run"
+            f"{place} cannot be opened: {error.strerror}; pass the folder of a finished run"
         ) from None
     except UnreadableFile as problem:
         raise BundleError(f"{place} is not a finished run: {problem.message}") from None
@@ -277,13 +277,16 @@ def _take_inputs(
         why_not = next(iter(refusals.values()), "")
         if place is None and not why_not:
             lacks = missing("huggingface_hub") if wanted.revision is not None else None
-            why_not = f"{lacks or 'it was not found here'}; give its path with --input NAME=PATH"
+            why_not = (
+                f"{lacks or 'it was not found on this machine'}; pass its path with --input"
+                " NAME=PATH"
+            )
         elif place is not None:
             why_not = ""
             root = place if place.is_dir() else place.parent
             size = sum((root / file).stat().st_size for file in wanted.files)
             if size > left:
-                why_not = f"it has {size} bytes, more than is left of the limit"
+                why_not = f"it has {size} bytes, which exceeds the rest of the limit"
             else:
                 left -= size
                 content.files |= {
@@ -302,7 +305,7 @@ def _differs(wanted: InputFacts, place: Path) -> str:
         same = digests(place, name=wanted.name) == wanted.files
     except InputError as error:
         return str(error)
-    return "" if same else "the files there are not those that the run used"
+    return "" if same else "the files at that path differ from the files that the run used"
 
 
 def _usual_places(wanted: InputFacts, facts: RunFacts) -> Iterator[Path]:
@@ -372,7 +375,7 @@ def _write(out: Path, index: Index, content: _Content) -> str:
         return sha256_of(out)
     except FileExistsError:
         raise BundleError(
-            f"{out} already exists; remove it, or give another file with --out"
+            f"{out} already exists; remove it, or choose another file with --out"
         ) from None
     except ArchiveError as error:
         raise BundleError(f"this run cannot be bundled: {error}") from None

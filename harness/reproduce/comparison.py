@@ -145,7 +145,7 @@ def compare(first: Record, second: Record) -> ComparedRuns:
     if scenario.id != other_scenario.id:
         raise OtherScenario(
             f"{scenario.id} and {other_scenario.id} are different scenarios; compare two runs of"
-            " the same one"
+            " the same scenario"
         )
     accepted = _Accepted(
         margin=max(scenario.accept_rate, other_scenario.accept_rate),
@@ -300,7 +300,7 @@ def _checks(
         yield _rate("check", left.id, f"{check} failed", sides, accepted, check)
     checks = [_asked(cell) for cell in (left, right)]
     for check in sorted(checks[0] ^ checks[1]):
-        words = _two("asked" if check in each else "not asked" for each in checks)
+        words = _two("checked" if check in each else "not checked" for each in checks)
         how = "only one of the scenarios has this check"
         yield Row("check", left.id, check, words, "changed", how)
 
@@ -395,7 +395,7 @@ def _question(record: Record) -> dict[str, str]:
         "scenario file": f"sha256 {scenario.sha256[:12]}",
         "set on the command line": "  ".join(run.overrides) or ABSENT,
         "root seed": scenario.seed,
-        "trials asked": f"{scenario.candidate_trials} candidate, {scenario.control_trials} control",
+        "trials planned": f"{scenario.candidate_trials} candidate, {scenario.control_trials} control",
         "accepted failure rate": f"{scenario.accept_rate:.3g} at {scenario.accept_confidence:.0%}",
         "control must fail": scenario.must_fail or ABSENT,
         "commit": _commit(record),

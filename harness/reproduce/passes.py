@@ -62,18 +62,18 @@ OTHER_PACKAGES = (
     " (environment)"
 )
 CANNOT = {
-    "nix": "enter that environment and reproduce from there",
+    "nix": "enter that environment and reproduce in it",
     "python": "changing the interpreter changes every package; start rankproof with that one",
     "implementation": "changing the interpreter changes every package; start rankproof with that"
     " one",
     "system": "this machine has one system",
     "machine": "this machine has one kind of processor",
     "cpu": "this machine has one kind of processor",
-    "cores": "it belongs to the machine; which processors may be used is varied as affinity",
-    "gpu": "it needs the other GPU, or the other driver",
+    "cores": "it belongs to the machine; the processors that may be used are varied as affinity",
+    "gpu": "it needs the other run's GPU or driver",
     "memory": "the machine's",
-    "variant": "it is installed, not set; enter that environment and reproduce from there",
-    "lock_sha256": "it is installed, not set; enter that environment and reproduce from there",
+    "variant": "it is installed, not set; enter that environment and reproduce in it",
+    "lock_sha256": "it is installed, not set; enter that environment and reproduce in it",
     "rankproof": "another version of Rankproof also judges differently; reproduce with that one",
 }
 
@@ -208,7 +208,11 @@ def _towards(
         if not hasattr(os, "sched_setaffinity"):
             return "this system does not let a process choose its processors"
         if not 0 < wanted < here.affinity:
-            return "fewer can be used on this machine" if wanted > 0 else "no run records it"
+            return (
+                "fewer can be used on this machine"
+                if wanted > 0
+                else ("it is not recorded by runs")
+            )
         return OneChange(
             what=AFFINITY, before=difference.now, after=difference.then, why=as_then, usable=wanted
         )
@@ -224,7 +228,7 @@ def _towards(
         )
     if difference.what == JOBS:
         if reproduced.jobs < 1:
-            return "no run records it"
+            return "it is not recorded by runs"
         if reproduced.jobs > WORLDS_PER_CORE * max(1, here.affinity):
             return (
                 f"more than {WORLDS_PER_CORE} worlds for each usable processor would measure only"
@@ -235,7 +239,7 @@ def _towards(
         )
     if difference.what.startswith("package "):
         return OTHER_PACKAGES
-    return CANNOT.get(difference.what, "nothing here can change it")
+    return CANNOT.get(difference.what, "this machine cannot change it")
 
 
 def _variable(
@@ -250,7 +254,7 @@ def _variable(
     after = reproduced.environment.variables.get(name)
     # A report that was trusted although it was refused may say anything.
     if after is not None and not (after.isascii() and after.isprintable()):
-        return "its value there is not plain text"
+        return "its value in the run is not plain text"
     return OneChange(
         what=f"{VARIABLE}{name}",
         before=before,

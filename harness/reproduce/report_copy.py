@@ -175,9 +175,11 @@ def unpacked(bundle: Path, scratch: Path) -> Path:
         with bundle.open("rb") as file:
             index = unpack(file, target)
     except ArchiveError as error:
-        raise NotTrusted(f"the bundle must not be unpacked: {visible(str(error), 500)}") from None
+        raise NotTrusted(f"the bundle is not safe to unpack: {visible(str(error), 500)}") from None
     if index.report != _digest(target / "run" / REPORT):
-        raise NotTrusted("the bundle must not be unpacked: its report does not match its index")
+        raise NotTrusted(
+            "the bundle is not safe to unpack, because its report does not match its index"
+        )
     return target
 
 
@@ -253,7 +255,10 @@ def _read_copy(folder: Path, inputs: Path | None, verification: Verification) ->
     signed = (
         f"verified: signed by {signer}"
         if verification.ok
-        else f"NOT verified ({verification.word}), trusted by whoever made this reproduction"
+        else (
+            f"NOT verified ({verification.word}), but trusted by the person who made this"
+            " reproduction"
+        )
     )
     return ReportCopy(
         folder=folder,

@@ -252,7 +252,7 @@ def _find_input(
             for name in actual.keys() | facts.files.keys()
             if actual.get(name) != facts.files.get(name)
         )
-        different = f"{wrong[0]} is not the file that the run used"
+        different = f"{wrong[0]} differs from the file that the run used"
     if given is None and facts.revision is not None:
         source = Input(hub=f"{facts.given.rpartition('@')[0]}@{facts.revision}")
         return _made_again(
@@ -261,14 +261,14 @@ def _find_input(
     if given is None and facts.given.startswith(LAYOUTS):
         source = Input(layouts=tuple(facts.given.removeprefix(LAYOUTS).split(", ")))
         other = (
-            "this version makes layouts that differ from the run's; give the path of those with"
-            f" --input {facts.name}=PATH"
+            "this version makes layouts that differ from the run's; pass the path of the run's"
+            f" layouts with --input {facts.name}=PATH"
         )
         return _made_again(facts, source, other=other)
     if given is None and facts.given.startswith(MADE):
         other = (
-            "this version makes a model that differs from the run's; give the path of that one"
-            f" with --input {facts.name}=PATH"
+            "this version makes a model that differs from the run's; pass the path of the run's"
+            f" model with --input {facts.name}=PATH"
         )
         return _made_again(facts, Input(made=facts.given.removeprefix(MADE)), other=other)
     what = (
@@ -276,7 +276,7 @@ def _find_input(
         or f"it was not found on this machine (the run used {facts.given}, sha256"
         f" {facts.digest[:12]})"
     )
-    raise InputMissing(f"input {facts.name}: {what}; give its path with --input {facts.name}=PATH")
+    raise InputMissing(f"input {facts.name}: {what}; pass its path with --input {facts.name}=PATH")
 
 
 def _root(facts: InputFacts, folder: Path) -> Path:
@@ -293,7 +293,7 @@ def _made_again(facts: InputFacts, source: Input, *, other: str) -> ResolvedInpu
     try:
         resolved = resolve(facts.name, source, folder=Path())
     except InputError as error:
-        raise InputMissing(f"{error}; give its path with --input {facts.name}=PATH") from None
+        raise InputMissing(f"{error}; pass its path with --input {facts.name}=PATH") from None
     if resolved.facts.files != facts.files:
         raise InputMissing(f"input {facts.name}: {other}")
     return ResolvedInput(path=resolved.path, facts=facts)
@@ -321,9 +321,9 @@ def _supply_of(copy: ReportCopy, arm: str, wanted: Environment) -> Supply:
     for name, given in wanted.checkouts.items():
         if environment is None:
             raise InputMissing(
-                f"package {name} of the {arm} was to be built from {given.rev or 'HEAD'} of a"
-                " checkout, but the run never built it, because its cells were skipped; run the"
-                " scenario itself next to that checkout"
+                f"package {name} of the {arm} comes from {given.rev or 'HEAD'} of a checkout, but"
+                " the run never built it, because its cells were skipped; run the scenario itself"
+                " next to that checkout"
             )
         facts = environment.checkouts[name]
         checkouts[name] = KeptSupply(

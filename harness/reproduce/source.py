@@ -169,7 +169,7 @@ def from_commit(copy: ReportCopy, repository: Path, scratch: Path) -> Rebuilt:
     if not folder.is_dir():
         raise SourceDiffers(
             where,
-            [f"the scenario's folder {source.scenario} does not exist there{_untracked(source)}"],
+            [f"the scenario's folder {source.scenario} does not exist in it{_untracked(source)}"],
         )
     differences = _scenario_differences(copy, folder)
     try:
@@ -207,7 +207,7 @@ def from_elsewhere(copy: ReportCopy, folder: Path, *, results: Path | None = Non
     place = place if place.is_dir() else folder
     if copy.scenario.subject.candidate.is_laid_out:
         raise SourceError(
-            "the scenario's candidate is a revision of a repository; give another one with"
+            "the scenario's candidate is a revision of a repository; choose another revision with"
             " --candidate REV"
         )
     try:
@@ -215,7 +215,7 @@ def from_elsewhere(copy: ReportCopy, folder: Path, *, results: Path | None = Non
     except (RevisionError, staging.ArmError) as error:
         raise SourceError(f"--source {folder}: {error}") from None
     source = described.describe(place, results=results)
-    state = {True: ", changed since", False: "", None: ", unknown whether changed"}[source.dirty]
+    state = {True: ", changed since", False: "", None: ", possibly changed"}[source.dirty]
     taken_from = "a folder as it was" + (
         f", at commit {source.commit[:12]}{state}" if source.commit else ""
     )
@@ -335,9 +335,8 @@ def _scenario_differences(copy: ReportCopy, folder: Path) -> list[str]:
         return []
     return [
         (
-            f"scenario: no file of {copy.record.run.source.scenario or 'the top folder'} has its"
-            " sha256"
-            f" {wanted[:12]}"
+            f"scenario: no file in {copy.record.run.source.scenario or 'the top folder'} has the"
+            f" scenario's sha256 {wanted[:12]}"
         )
     ]
 
@@ -436,7 +435,7 @@ def _demand_inside(source: RepositoryFacts) -> None:
     """Demand that what ends up on git's command line, or as a path, is what a run writes there."""
     if source.scenario is not None and leaves(source.scenario):
         raise SourceError(
-            "the report says that its scenario was outside its repository, which no run records"
+            "the report states that its scenario was outside its repository, but runs never record this"
         )
     if source.commit is not None and not COMMIT.fullmatch(source.commit):
         raise SourceError("the report's commit is not a full commit id, as every run records it")
@@ -447,5 +446,5 @@ def _untracked(source: RepositoryFacts) -> str:
         return ""
     return (
         f" (the run's tree had {source.untracked} files that git did not track; the evidence"
-        " contains those that ran)"
+        " contains the files that ran)"
     )

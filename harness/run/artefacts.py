@@ -338,7 +338,7 @@ def look(folder: Path) -> Iterator[KeptFile]:
                 yield KeptFile(path, {"file": shown, "why": str(error)})
                 continue
             if array.bytes != values["bytes"]:
-                why = f"it has {values['bytes']} bytes, but its header says {array.bytes}"
+                why = f"it has {values['bytes']} bytes, but its header states {array.bytes} bytes"
                 yield KeptFile(path, {"file": shown, "why": why})
                 continue
             values |= {"dtype": array.dtype, "shape": list(array.shape)}
@@ -362,7 +362,7 @@ def _refusal(entry: os.DirEntry[str], match: re.Match[str] | None) -> str:
     """Why a file is not an artefact; empty where it may be one."""
     if match is None or not is_name(match["name"]):
         return (
-            f"its name is not that of an artefact (dotted lower-case words, then {ARRAY},"
+            f"its name is not a valid artefact name (dotted lower-case words, then {ARRAY},"
             f" {BFLOAT16} or {BYTES})"
         )
     status = entry.stat(follow_symlinks=False)

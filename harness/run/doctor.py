@@ -121,7 +121,7 @@ def _hosts() -> Iterator[DoctorAnswer]:
             "start",
             "test hosts",
             "note",
-            "work here, but this kernel does not give them separate clocks",
+            "work here, but this kernel does not support a separate clock for each",
         )
     else:
         yield DoctorAnswer(
@@ -203,7 +203,7 @@ def _signing() -> Iterator[DoctorAnswer]:
         return
     yield DoctorAnswer("signing", "key", "yes", f"{signer.origin}, {signer.fingerprint}")
     for reason in signer.passed_over:
-        yield DoctorAnswer("signing", "passed over", "note", reason)
+        yield DoctorAnswer("signing", "ignored", "note", reason)
 
 
 def _costs() -> dict[str, capacity.RankCost | str]:
@@ -266,7 +266,7 @@ def _limits(sizes: Sequence[int]) -> Iterator[DoctorAnswer]:
             "ports",
             "no",
             str(error),
-            "stop the programs that listen there, or other runs of Rankproof",
+            "stop the programs that listen on these ports, or other runs of Rankproof",
         )
 
 
@@ -301,7 +301,7 @@ def _environment(machine: EnvironmentFacts) -> Iterator[DoctorAnswer]:
             "environment",
             "lock",
             "note",
-            "not from a lock file; `nox -s validate` makes a locked one",
+            "not from a lock file; `nox -s validate` makes an environment from a lock file",
         )
 
 
@@ -344,11 +344,11 @@ def _nix(machine: EnvironmentFacts) -> Iterator[DoctorAnswer]:
             "environment", "shell", "no", f"older than {', '.join(nix.stale)}", again
         )
     if nix.as_locked is not True:
-        known = "not the one" if nix.as_locked is False else "not known to be the one"
-        yield DoctorAnswer("environment", "nixpkgs", "note", f"{known} in flake.lock")
+        known = "differs" if nix.as_locked is False else "may differ"
+        yield DoctorAnswer("environment", "nixpkgs", "note", f"{known} from flake.lock")
     for names, what in (
         (nix.changed, "changed since the commit"),
-        (nix.untracked, "unknown to git, so Nix ignores them"),
+        (nix.untracked, "not tracked by git, so Nix ignores them"),
     ):
         if names:
             yield DoctorAnswer("environment", "flake", "note", f"{what}: {', '.join(names)}")

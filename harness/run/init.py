@@ -210,17 +210,17 @@ def write(folder: Path, answers: Answers) -> list[Path]:
         )
     if answers.error == "SystemExit":
         raise InitError(
-            "SystemExit ends a rank without an error; give the exception that the bug raises"
+            "SystemExit ends a rank without an error; name the exception that the bug raises"
         )
     if not answers.error.isidentifier() or keyword.iskeyword(answers.error):
         raise InitError(
-            f"{answers.error!r} is not the name of an exception; give only its last part, such as"
+            f"{answers.error!r} is not the name of an exception; use only its last part, such as"
             " OutOfMemoryError"
         )
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise InitError(
-                f"{folder} is not an empty folder, so nothing was written; give another folder"
+                f"{folder} is not an empty folder, so nothing was written; choose another folder"
             )
     except OSError as error:
         raise InitError(f"{folder} cannot be read: {error.strerror}") from None

@@ -179,7 +179,7 @@ def _made(name: str, model: str) -> Path:
 def _from_hub(name: str, given: str) -> tuple[Path, str]:
     """Take a revision from the hub through huggingface_hub, cached where that library caches."""
     if lacks := missing("huggingface_hub"):
-        raise InputError(f"input {name}: {given} is to come from a hub, but {lacks}")
+        raise InputError(f"input {name}: {given} must come from a hub, but {lacks}")
     from huggingface_hub import snapshot_download
 
     model, _, revision = given.rpartition("@")
@@ -208,8 +208,8 @@ def digests(path: Path, *, name: str) -> dict[str, str]:
         raise InputError(f"input {name}: {path.name} contains no files")
     if len(files) > FILES_LIMIT:
         raise InputError(
-            f"input {name}: {path.name} contains more than {FILES_LIMIT} files; give the folder"
-            " that the subject reads"
+            f"input {name}: {path.name} contains more than {FILES_LIMIT} files; use only the"
+            " folder that the subject reads"
         )
     root = path if path.is_dir() else path.parent
     by_path = {}

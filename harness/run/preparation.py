@@ -248,7 +248,7 @@ def _refusal(
     if unfit := unmet(scenario.needs, preparation.machine):
         return unfit
     if (cell.hosts or 1) > 1 and not over:
-        lacks = f"its ranks need {cell.hosts} machines; give a hostfile with --hosts"
+        lacks = f"its ranks need {cell.hosts} machines; pass a hostfile with --hosts"
         return Skip(SkipCode.CELL_HOSTS, lacks)
     if not over and (lacking := faults.for_test_machines(scenario.faults)):
         return Skip(SkipCode.MACHINE_FAULT, lacking)

@@ -78,8 +78,8 @@ class RecordReplay(Replay):
         # Looks may change between versions, the report's do not.
         if (drawn := record.run.rankproof) != __version__:
             why = (
-                f"rankproof {drawn} made it, but this is {__version__}; remove it, because the"
-                " report does not need it"
+                f"it was made by rankproof {drawn}, but this is {__version__}; remove it, because"
+                " the report does not need it"
             )
             raise CannotRender(why)
         basis = Basis(record=record, manifest_digest=manifest_digest, read=read)
@@ -121,13 +121,13 @@ def _judged(read: Read, names: Sequence[str], *, described: Callable[[str], None
     if unknown := listed ^ made.keys():
         return f"the figures and the appendix do not match this record: {min(unknown)}"
     changed = next((path for path in sorted(made) if read(path) != made[path]), None)
-    return record if changed is None else f"{changed} differs from what the record renders to"
+    return record if changed is None else f"{changed} differs from the rendering of the record"
 
 
 def _demand_format(read: Read, problem: type[CannotJudge | CannotRender]) -> None:
     try:
         number = strict_json(read(RUN_PATH))["format"]
     except (NotStrict, KeyError, TypeError):
-        raise problem(f"{RUN_PATH} does not name its format") from None
+        raise problem(f"{RUN_PATH} does not state its format") from None
     if number != FORMAT:
         raise problem(f"the record has format {number}, but this version reads {FORMAT}")

@@ -109,8 +109,8 @@ class RevisionsMissing(RunError):
     def __init__(self) -> None:
         super().__init__(
             "SKIPPED: both arms have the same code and arguments. Run it with --candidate REV"
-            " --control REV (and --repo PATH if the code is in another repository), or give it"
-            " the tag on-demand, so that it runs only if it is named"
+            " --control REV (and --repo PATH if the code is in another repository), or add the tag"
+            " on-demand, so that it runs only when it is named"
         )
 
 

@@ -397,8 +397,8 @@ def make(plan: RunPlan, *, interrupt: Interrupt, progress: Progress) -> MadeTria
             )
     for called, why in machines.fleet.unwritten.items() if machines is not None else ():
         progress.says(
-            f"machine {called} could not write its journal: {why}. Free some space in its cache,"
-            " because if the machine is lost, so are its events"
+            f"machine {called} could not write its journal: {why}. Free some space in its cache;"
+            " otherwise its events are lost together with the machine"
         )
     for left in pool.left:
         progress.says(f"could not remove files that ranks left in their home folder: {left}")

@@ -158,7 +158,7 @@ def attempt(
         scenario = loaded.scenario
         ids = [candidate.id for candidate in cells(scenario)]
         if cell is not None and cell not in ids:
-            raise NoSuchCell(f"there is no cell {cell}; the cells are {'; '.join(ids)}")
+            raise NoSuchCell(f"cell {cell} does not exist; the cells are {'; '.join(ids)}")
         given = inputs.of_scenario(scenario, folder=loaded.folder)
         paths = [resolved.path for resolved in given.values()]
         staged = staging.stage_arms(scenario, folder=loaded.folder, inputs=paths, results=folder)

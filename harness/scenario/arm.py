@@ -49,13 +49,14 @@ LibraryFile = Annotated[
     str,
     form(
         r"^[A-Za-z_][A-Za-z0-9_.-]*(/[A-Za-z0-9_.-]+)*\.py$",
-        "must be a file of a library, from its package down, like mlx_lm/models/llama.py",
+        "must be the path of a library's file, starting with its package, like"
+        " mlx_lm/models/llama.py",
         most=300,
     ),
 ]
 ERROR = "Type of the exception; it counts only with source or message."
 SOURCE = "Source line of the last frame inside the subject, without indentation."
-MESSAGE = "A text that the exception's message contains."
+MESSAGE = "Text that the exception's message contains."
 CODE = "Exit code, 1 to 255."
 
 
@@ -91,7 +92,8 @@ def share(value: Any) -> StatedShare:
         # 30 %.
         hint = f">={percent_of(value)}%"
     raise complaint(
-        'must be every, or a share of more than 0% and at most 100% like ">=20%"', suggestion=hint
+        'must be every, or a share like ">=20%" that is more than 0% and at most 100%',
+        suggestion=hint,
     )
 
 
@@ -108,8 +110,8 @@ class End(Model):
     file: LibraryFile | None = Field(
         None,
         description=(
-            "A file of an installed library, from its package down, such as mlx_lm/models/llama.py:"
-            " source is then the line of the last frame in it."
+            "A file of an installed library, as a path that starts with its package, such as"
+            " mlx_lm/models/llama.py. source is then the last line of the traceback in this file."
         ),
     )
     message: Message | None = Field(None, description=MESSAGE)
@@ -122,12 +124,12 @@ class End(Model):
     def _one_end(self) -> Self:
         if self.error is not None and self.source is None and self.message is None:
             raise complaint(
-                "is not enough, because any mistake may raise it; also give the line (source), or"
-                " part of the message",
+                "is not enough, because any mistake may raise this exception; add source (the"
+                " line), or message (part of the message)",
                 at="error",
             )
         if self.file is not None and self.source is None:
-            raise complaint("is not enough; also give the line in it (source)", at="file")
+            raise complaint("is not enough; add source, the line in this file", at="file")
         raised = next(
             (name for name in ("error", "source", "message") if getattr(self, name) is not None),
             None,
@@ -139,7 +141,8 @@ class End(Model):
         ]
         if len(given) > 1:
             raise complaint(
-                f"cannot be combined with {given[0]}, because a rank ends in only one way",
+                f"cannot be combined with {given[0]}, because a rank ends in only one way; keep"
+                " one of them",
                 at=given[1],
             )
         return self
@@ -162,7 +165,7 @@ class AlsoEnds(End):
     def _says_how(self) -> Self:
         if not self.says_how:
             raise complaint(
-                "does not say how those ranks end; give error with source or message, signal or"
+                "does not state how these ranks end; set error (with source or message), signal or"
                 " code"
             )
         return self
@@ -174,12 +177,12 @@ class HangsAt(Model):
     source: Line | None = Field(
         None,
         description=(
-            "A source line of the subject that is on the stack of one of the rank's threads."
+            "A line of the subject's source that is on the stack of a thread of the rank."
         ),
     )
     function: Annotated[Line, Field(max_length=255)] | None = Field(
         None,
-        description="A function of the subject that is on the stack of one of the rank's threads.",
+        description="A function of the subject that is on the stack of a thread of the rank.",
     )
     after: Event | None = Field(
         None, description="For programs: the last event that the rank emits."
@@ -187,8 +190,8 @@ class HangsAt(Model):
     fails: Id | None = Field(
         None,
         description=(
-            "A check of the ranks' ledgers that also fails because of a comparison, and so shows"
-            " why the rank hangs."
+            "The id of a check that compares the ranks' ledgers. It also fails, and so shows why"
+            " the rank hangs."
         ),
     )
     spins: bool = Field(
@@ -208,7 +211,7 @@ class HangsAt(Model):
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:
-        nothing = "does not say where it hangs; give source or function (for a program, after)"
+        nothing = "does not state where it hangs; set source or function (for a program, after)"
         return demand_one(self, "source", "function", "after", nothing=nothing)
 
 
@@ -237,7 +240,8 @@ class MustFail(End):
     ranks_by: dict[Name, Annotated[dict[str, Ranks], Field(min_length=1)]] | None = Field(
         None,
         description=(
-            "Other ranks in some cells: one axis, with the ranks for values of it, in quotes."
+            "Different ranks in some cells: one axis, and the ranks for each of its values, in"
+            " quotes."
         ),
     )
     missing: bool = Field(
@@ -250,7 +254,7 @@ class MustFail(End):
     shape: bool = Field(
         False,
         description=(
-            "The ranks fail because their result has another shape. Otherwise that counts as a"
+            "The ranks fail because their result has a different shape. Otherwise that counts as a"
             " mistake in the control."
         ),
     )
@@ -316,30 +320,30 @@ class MustFail(End):
     def _one_failure(self) -> Self:
         if self.check is None and self.hang is None:
             raise complaint(
-                "does not say what fails; give check, or hang for a control that never ends"
+                "does not state what fails; set check, or hang for a control that never ends"
             )
         if self.check is not None and self.hang is not None:
-            raise complaint("cannot be combined with check; keep one of them", at="hang")
+            raise complaint("cannot be combined with check; keep one", at="hang")
         if self.hang is not None and self.says_how:
             raise complaint(
-                "is not for a rank that hangs; put the ends of other ranks into also", at="hang"
+                "cannot describe a rank that hangs; describe how other ranks end in also", at="hang"
             )
         if self.ranks_by is not None and len(self.ranks_by) != 1:
-            raise complaint("must name one axis", at="ranks_by")
+            raise complaint("must contain exactly one axis", at="ranks_by")
         wants = [name for name in WANTS if getattr(self, name)]
         if len(wants) > 1:
             raise complaint(
                 f"cannot be combined with {wants[0]}, because a rank fails in only one way; keep"
-                " one of them",
+                " one",
                 at=wants[1],
             )
         if wants and self.hang is not None:
-            raise complaint("needs a check, but a hang fails none; remove it", at=wants[0])
-        if wants and self.says_how:
-            what = (
-                "cannot be combined with a stated end (error, source, message, signal, code);"
-                " keep one"
+            raise complaint(
+                "needs a check, but a control that hangs fails no check; remove this key",
+                at=wants[0],
             )
+        if wants and self.says_how:
+            what = "cannot be combined with error, source, message, signal or code; keep one"
             raise complaint(what, at=wants[0])
         if self.hang is None and "within" in self.model_fields_set:
             raise complaint("is only for a hang; remove it", at="within")

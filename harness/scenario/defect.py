@@ -42,12 +42,12 @@ class StatedDefect(Model):
     label: Literal["DEFECT", "DIFFERS"] = Field(
         "DEFECT",
         description=(
-            "DIFFERS: what should happen is not defined, and the library differs from others."
+            "DIFFERS: the correct behaviour is not defined, but the library differs from others."
         ),
     )
-    harm: Harm = Field(description="What a user meets.")
-    happens: Paragraph = Field(description="What happens.")
-    should: Paragraph = Field(description="What should happen, and who says so.")
+    harm: Harm = Field(description="The effect on a user.")
+    happens: Paragraph = Field(description="Actual behaviour.")
+    should: Paragraph = Field(description="Expected behaviour, and the source for it.")
     cause: Paragraph | None = Field(
         None, description="File and function of the library, where they are known."
     )
@@ -57,16 +57,18 @@ class StatedDefect(Model):
     right: Plain | None = Field(
         None, description="First version without it that the author ran, in quotes."
     )
-    reports: Listed[Report] = Field((), description="Reports of it, such as ml-explore/mlx#4319.")
+    reports: Listed[Report] = Field(
+        (), description=("Existing reports of the defect, such as ml-explore/mlx#4319.")
+    )
     searched: Paragraph | None = Field(
-        None, description="What was searched for reports of it, and when; where none was found."
+        None, description="Searches for existing reports and their dates, if none was found."
     )
     script: Script = Field(
         "standalone.py",
         description=(
-            "Script in the scenario's folder that shows the defect without Rankproof. It exits with"
-            " 1 and prints a line that begins with DEFECT: where the defect is there, and exits with"
-            " 0 where it is not."
+            "Script in the scenario's folder that shows the defect without Rankproof. With the"
+            " defect, it exits with 1 and prints a line that begins with DEFECT:. Without the"
+            " defect, it exits with 0."
         ),
     )
 
@@ -74,6 +76,7 @@ class StatedDefect(Model):
     def _reported_or_searched(self) -> Self:
         if not self.reports and self.searched is None:
             raise complaint(
-                "names no report of it; give reports, or say in searched where you looked"
+                "lists no existing report of the defect; add reports, or state in searched where"
+                " you looked"
             )
         return self

@@ -130,8 +130,8 @@ class Environment(Model):
         if self.requirements is not None and self.versions:
             name = next(iter(self.versions))
             raise complaint(
-                f"has {name}, but requirements lists every package; move it there with its version"
-                " and hash, and keep only checkouts here",
+                f"has {name}, but with requirements, packages may contain only checkouts; move"
+                f" {name} to the requirements file, with its version and hash",
                 at="packages",
             )
         return self
@@ -162,16 +162,16 @@ class Environment(Model):
         """
         wanted = self.python or python
         if python != wanted and not python.startswith(f"{wanted}."):
-            yield f"Python {wanted} was requested, but {python} is installed"
+            yield f"Python {wanted} is required, but {python} is installed"
         for name, version in self.versions.items():
             if name not in packages:
-                yield f"{name} {version} was requested, but {name} is not installed"
+                yield f"{name} {version} is required, but {name} is not installed"
             elif not satisfies(packages[name], version):
-                yield f"{name} {version} was requested, but {packages[name]} is installed"
+                yield f"{name} {version} is required, but {packages[name]} is installed"
         for name in self.checkouts.keys() - packages.keys():
-            yield f"{name} was requested from a checkout, but {name} is not installed"
+            yield f"{name} is required from a checkout, but {name} is not installed"
         if self.torch == "cpu" and (brought := for_gpus(packages)):
-            yield f"torch for the CPU was requested, but {listing(brought)} is installed"
+            yield f"torch for the CPU is required, but {listing(brought)} is installed"
 
 
 def bare(name: str) -> str:
@@ -326,19 +326,19 @@ def unmet_requirements(
         words = " or ".join(sorted({line.version for line in lines}))
         if name not in installed:
             if name not in built and not all(line.marker for line in lines):
-                yield f"{name} {words} was requested, but {name} is not installed"
+                yield f"{name} {words} is required, but {name} is not installed"
             continue
         version, digest = installed[name]
         fitting = [line for line in lines if satisfies(version, line.version)]
         if not fitting:
-            yield f"{name} {words} was requested, but {version} is installed"
+            yield f"{name} {words} is required, but {version} is installed"
         elif not any(digest in line.hashes for line in fitting):
             yield (
-                f"{name} {version} is installed from a file whose sha256 {digest[:12]} was not"
-                " requested"
+                f"{name} {version} was installed from a file with sha256 {digest[:12]}, which the"
+                " requirements do not allow"
             )
     for name in sorted(installed.keys() - by_name.keys() - set(built)):
-        yield f"{name} {installed[name][0]} is installed, but was not requested"
+        yield f"{name} {installed[name][0]} is installed, but is not among the requirements"
 
 
 def _logical(content: str) -> Iterator[tuple[int, str]]:
@@ -396,7 +396,7 @@ def _requirement(line: str) -> PinnedRequirement:
     for given in hashes:
         if re.fullmatch(r"sha256:[0-9a-f]{64}", given) is None:
             raise ValueError(
-                "has a hash in another form; write sha256: and 64 lower-case hexadecimal digits"
+                "has an invalid hash; write sha256: followed by 64 lower-case hexadecimal digits"
             )
     return PinnedRequirement(
         name=bare(match["name"]),
@@ -432,8 +432,8 @@ def _refuse_option(line: str) -> NoReturn:
             | "--trusted-host"
         ):
             why = (
-                "sets where pip looks, which differs between machines; remove it and use pip's"
-                " own settings"
+                "sets where pip searches, which differs between machines; remove it and use pip's"
+                " own configuration"
             )
         case _:
             why = "is an option; remove it, because this file may contain only packages"

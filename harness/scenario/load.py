@@ -92,7 +92,7 @@ def scenario_files(path: Path) -> list[Path]:
     """
     if not _is_folder(path):
         if not os.path.lexists(path):
-            raise refusal(str(path), "does not exist; give a scenario file or a folder")
+            raise refusal(str(path), "does not exist; pass a scenario file or a folder")
         return [path]
     paths: list[Path] = []
     for folder, folders, files in os.walk(path):

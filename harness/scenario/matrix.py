@@ -31,7 +31,7 @@ def placement(value: Any) -> str | tuple[int, ...]:
     """Read round-robin, blocks, or a list with the host of each rank."""
     if isinstance(value, str) and value in RULES:
         return value
-    wanted = "must be round-robin, blocks, or a list of the host of each rank, like [0, 1, 1]"
+    wanted = "must be round-robin, blocks, or a list with the host of each rank, like [0, 1, 1]"
     if not isinstance(value, list | tuple) or not value:
         raise complaint(wanted, suggestion=closest(value, list(RULES)))
     for index, host in enumerate(value):
@@ -175,7 +175,7 @@ class Matrix(Model):
             near = closest(name, RESERVED)
             if near is not None and abs(len(near) - len(name)) <= 1:
                 raise complaint(
-                    "is too similar to a key of the matrix to be the name of an axis; rename it",
+                    "is too similar to a built-in key of the matrix; rename this axis",
                     at=name,
                     suggestion=near,
                 )

@@ -102,7 +102,7 @@ class Input(Model):
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        nothing = "does not say where it comes from; give path, hub, layouts or made"
+        nothing = "has no source; set path, hub, layouts or made"
         return demand_one(self, "path", "hub", "layouts", "made", nothing=nothing)
 
 
@@ -151,8 +151,8 @@ class WorldSettings(Model):
     deadline: Deadline = Field(
         60.0,
         description=(
-            "The longest a trial may take, with a unit, at most 1h. A hang is a finding: stacks are"
-            " taken."
+            "The longest time that a trial may take, with a unit, at most 1h. A trial that takes"
+            " longer has failed, and the ranks' stacks are recorded."
         ),
         json_schema_extra={"default": "60s"},
     )
@@ -216,14 +216,15 @@ class WorldSettings(Model):
     def _hosts_exist(self) -> Self:
         if "placement" in self.model_fields_set and self.hosts == 1:
             raise complaint(
-                "places ranks on test hosts, but there are none; add hosts", at="placement"
+                "places ranks on test hosts, but the scenario has none; add hosts", at="placement"
             )
         if isinstance(self.placement, tuple):
             for host in self.placement:
                 if host >= self.hosts:
                     last = self.hosts - 1
                     raise complaint(
-                        f"has host {host}, but the hosts are 0 to {last}", at="placement"
+                        f"contains host {host}, but the hosts are numbered 0 to {last}",
+                        at="placement",
                     )
         return self
 
@@ -320,7 +321,7 @@ class Measure(Model):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        nothing = "does not say what to measure; give event or probe"
+        nothing = "does not state what to measure; set event or probe"
         return demand_one(self, "event", "probe", nothing=nothing)
 
 

@@ -71,7 +71,10 @@ def _apply_one(document: Document, text: str, mark: Mark) -> None:
     name, equals, value = text.partition("=")
     if not equals or _PATH.fullmatch(name) is None:
         raise _error(
-            mark, "", "must be key.path=value, like trials.candidate=5", found=printable(text)
+            mark,
+            "",
+            "must have the form key.path=value, like trials.candidate=5",
+            found=printable(text),
         )
     if len(text) > LENGTH_LIMIT:
         raise _error(mark, "", f"is longer than {LENGTH_LIMIT} characters; change the file instead")
@@ -137,7 +140,7 @@ def _container(document: Document, path: Path, mark: Mark) -> Tree:
                 raise _error(
                     mark,
                     key_path(path[: depth + 1]),
-                    f"is not an item of the list, which has {len(node)}, from [0]",
+                    f"is not an item of the list, which has {len(node)} items, counted from [0]",
                 )
         elif isinstance(node, dict):
             _known(document, here, node, part, mark)
@@ -145,7 +148,7 @@ def _container(document: Document, path: Path, mark: Mark) -> Tree:
             raise _error(
                 mark,
                 key_path(path[: depth + 1]),
-                f"cannot be set, because {key_path(here)} is one value, not a mapping",
+                f"cannot be set, because {key_path(here)} is a single value, not a mapping",
             )
         if depth == len(path) - 1:
             break

@@ -28,7 +28,7 @@ class Ready(Model):
     http: HTTPPath = Field("/health", description="Path of the request.")
     within: Duration = Field(
         READY_WITHIN,
-        description="The longest time until it is ready, with a unit.",
+        description="The longest time that it may take to become ready, with a unit.",
         json_schema_extra={"default": "60s"},
     )
 

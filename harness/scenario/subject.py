@@ -284,8 +284,10 @@ class Subject(Model):
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
         if self.beside is not None and self.entry is None:
-            raise complaint("needs an entry that imports it; remove it", at="beside")
-        nothing = "does not say what to run; give one of entry, program or use"
+            raise complaint(
+                "is only for an entry that imports it; remove it, or add entry", at="beside"
+            )
+        nothing = "does not state what to run; set entry, program or use"
         return demand_one(self, "entry", "program", "use", nothing=nothing)
 
     @property

@@ -106,8 +106,7 @@ def refusal(series: Series[F, R], facts: F) -> str:
     if facts.code != code() or not (other := series.other_plan(facts)):
         return ""
     return (
-        "it says that this version of the code made it, but this version would have planned"
-        f" something else: {other}"
+        f"it states that this version of the code made it, but this version's plan differs: {other}"
     )
 
 
@@ -169,7 +168,7 @@ def part_record(
     with opened(part, data) as (index, listed, read):
         if sha256(read(SCENARIO_PATH)) != part.scenario:
             raise RecordError(
-                f"{part.path} ran a different scenario from the one that the {facts.kind} planned"
+                f"{part.path} ran a scenario that differs from the plan of the {facts.kind}"
             )
         try:
             scenario = parse_scenario(read(SCENARIO_PATH), name=part.name)
@@ -194,7 +193,7 @@ def _misnamed(index: Index, listed: Listed, read: Read) -> str:
     Empty where they agree.
     """
     if index.report != sha256(read(statement.REPORT)):
-        return "its index names a report other than the one it contains"
+        return "its index names a different report from the report that it contains"
     paths = {member.path for member in index.members if member.path.startswith("run/")}
     if odd := sorted(
         {path.removeprefix("run/") for path in paths} - {*listed, manifest.NAME, statement.REPORT}
@@ -212,9 +211,9 @@ def _contradicted(replay: RecordReplay, index: Index, read: Read) -> str:
     assert record is not None
     named = {member.name: member.digest for member in index.inputs}
     if index.rankproof != record.run.rankproof:
-        return "its index names a version of Rankproof other than its run's"
+        return "its index and its run name different versions of Rankproof"
     if named != {member.name: member.digest for member in record.run.inputs}:
-        return "its index names other inputs than its run"
+        return "its index and its run name different inputs"
     try:
         return not_signed_text(replay, read)
     except CannotRender as error:
@@ -237,10 +236,14 @@ def _not_signed(report: bytes, body: bytes, *, key: str | None) -> str:
     """
     if key is None:
         unsigned = body + footer.unsigned_footer("").partition(b"`")[0]
-        return "" if report.startswith(unsigned) else "its report is not the text of its record"
+        return (
+            ""
+            if report.startswith(unsigned)
+            else ("its report differs from the text of its record")
+        )
     parts = footer.split(report)
     if not isinstance(parts, footer.Footer) or parts.body != body:
-        return "its report is not the text of its record"
+        return "its report differs from the text of its record"
     try:
         signer = sshsig.parse(parts.signature).key_fingerprint
     except sshsig.MalformedSignature as error:
@@ -248,7 +251,7 @@ def _not_signed(report: bytes, body: bytes, *, key: str | None) -> str:
     return (
         ""
         if signer == key
-        else "its report was signed with a key other than the one that its run names"
+        else "its report was signed with a different key from the key that its run names"
     )
 
 
@@ -275,14 +278,10 @@ def not_of(record: Record, facts: SeriesFacts) -> str:
     run = record.run
     signer = None if run.signer is None else run.signer.key
     if signer != (None if facts.signer is None else facts.signer.key):
-        return f"was made for a key other than the {facts.kind}'s"
+        return f"was made for a different key than the {facts.kind}"
     if run.overrides or run.rankproof != facts.rankproof:
-        return f"was made with overrides, or by a version other than the {facts.kind}'s"
-    return (
-        f"was made at {run.made}, before the {facts.kind} was begun"
-        if run.made < facts.made
-        else ""
-    )
+        return f"was made with overrides, or by a different version than the {facts.kind}"
+    return f"was made at {run.made}, before the {facts.kind} began" if run.made < facts.made else ""
 
 
 def demand_named(facts: SeriesFacts) -> None:
@@ -292,7 +291,7 @@ def demand_named(facts: SeriesFacts) -> None:
     """
     time = facts.made.replace("-", "").replace(":", "")
     if not facts.id.startswith(f"{time}-"):
-        when = f"the {facts.kind} {facts.id} does not contain the time at which it says it was made"
+        when = f"the {facts.kind} {facts.id} does not contain its time"
         raise RecordError(f"{when}, {facts.made}")
 
 

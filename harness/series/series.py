@@ -318,7 +318,7 @@ def unfinished(series: Series[F, R], path: Path) -> tuple[Path, F]:
     place = real_place(path)
     if not place.name.endswith(UNFINISHED) or place.parent.name != series.name:
         raise SeriesError(
-            f"{path} is not the folder of an unfinished {series.name}; give a folder whose name"
+            f"{path} is not the folder of an unfinished {series.name}; pass a folder whose name"
             f" ends with {UNFINISHED}"
         )
     try:
@@ -355,7 +355,8 @@ def resume(
     key = None if facts.signer is None else facts.signer.key
     if key != (None if signer is None else signer.identity()):
         raise SeriesError(
-            f"{path} was begun with {f'the key {key}' if key else 'no key'}; resume it the same way"
+            f"{path} was started with {f'the key {key}' if key else 'no key'}; resume it in the"
+            " same way"
         )
     with _explained():
         folder = ResultsFolder.reopen(place)
@@ -377,7 +378,7 @@ def _go_on(
     # Beside the folder, whose name changes at the end. Nobody waits: two processes never make one
     # series, and the second is refused at once.
     lock = FileLock(folder.path.with_name(f".{facts.id}.lock"), timeout=0)
-    again = f"go on with: rankproof lab {series.name} --resume {folder.path}"
+    again = f"continue with: rankproof lab {series.name} --resume {folder.path}"
     try:
         with lock, _explained(again):
             making = folder.path / MAKING
@@ -403,7 +404,7 @@ def _go_on(
             folder.write_whole(PATH, record.encode())
             finished = FinishedSeries(record=record, folder=sign(series, record, folder, signer))
     except Timeout:
-        raise SeriesError(f"{folder.path} is being made by another process") from None
+        raise SeriesError(f"{folder.path} is being written by another process") from None
     Path(lock.lock_file).unlink(missing_ok=True)
     return finished
 

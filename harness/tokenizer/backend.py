@@ -70,8 +70,8 @@ class Serialised:
         at = text.find(MODEL + TYPE)
         if at < 0:
             raise Unidentifiable(
-                "this version of tokenizers writes a tokenizer in a layout that this version does"
-                " not know"
+                "the installed version of tokenizers writes tokenizers in a layout that Rankproof"
+                " does not know"
             )
         head = json.loads(text[:at] + b"}")
         begin = at + len(MODEL)
@@ -85,7 +85,7 @@ class Serialised:
         end = text.find(closing, start) if closing else len(text) - 2
         if end < 0:
             raise Unidentifiable(
-                f"the model of type {kind!r} is written in a layout that this version does not know"
+                f"the model of type {kind!r} has a layout that Rankproof does not know"
             )
         rest = text[end:-2]
         merges = None

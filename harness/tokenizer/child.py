@@ -137,9 +137,9 @@ def _format(file: Path) -> str:
     if head[:1] == b"\x0a" or file.suffix == ".model":
         return "SentencePiece"
     if not head:
-        raise Unreadable(f"{file}: is empty")
+        raise Unreadable(f"{file}: the file is empty")
     raise Unreadable(
-        f"{file}: is not a tokenizer.json, GGUF, SentencePiece, tiktoken or tekken file"
+        f"{file}: this is not a tokenizer.json, GGUF, SentencePiece, tiktoken or tekken file"
     )
 
 
@@ -174,8 +174,8 @@ def main() -> int:
     except MemoryError:
         reply = {
             "refused": (
-                f"{request['paths'][0]}: needs more memory than the limit of {request['memory']}"
-                " bytes"
+                f"{request['paths'][0]}: reading it needs more memory than the limit of"
+                f" {request['memory']} bytes"
             )
         }
     # A Rust panic is a BaseException, and each of them is an answer.
@@ -186,7 +186,7 @@ def main() -> int:
         text = json.dumps(
             {
                 "refused": (
-                    f"{request['paths'][0]}: returns millions of ids for short texts, which no"
+                    f"{request['paths'][0]}: it returns millions of ids for short texts, which no"
                     " real tokenizer does"
                 )
             }

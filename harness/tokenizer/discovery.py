@@ -107,8 +107,8 @@ def _of_folder(
                     origin=origin,
                     path=folder / name,
                     complaint=(
-                        "is only a part of a tokenizer; a class of transformers decides which ids"
-                        " it gives"
+                        "is only a part of a tokenizer; a transformers class decides which ids it"
+                        " produces"
                     ),
                 )
 
@@ -158,7 +158,7 @@ def _of_cache(root: Path, origin: Origin) -> Iterator[CandidatePlace]:
                 yield CandidatePlace(
                     origin=origin,
                     path=file,
-                    complaint=f"is a link to a place outside the cache, {os.path.realpath(file)}",
+                    complaint=f"is a link to a path outside the cache, {os.path.realpath(file)}",
                 )
             else:
                 yield place
@@ -330,8 +330,8 @@ def _inside(file: GgufFile) -> Candidate:
             standing="refused",
             reasons=(
                 (
-                    f"it names the pre-tokenizer {named}, so we do not know how text is split, and"
-                    " do not guess"
+                    f"it uses the unknown pre-tokenizer {named}, so we do not know how text is"
+                    " split and do not guess"
                 ),
             ),
             fingerprint=form.fingerprint,
@@ -345,7 +345,9 @@ def _inside(file: GgufFile) -> Candidate:
         for finding in findings
         if finding.severity == "warning"
     ]
-    known = "no errors were found in it" if warnings else "no problem was found in it"
+    known = (
+        "no errors were found in the model" if warnings else "no problems were found in the model"
+    )
     usable = f"{plural(form.size, 'id')}, {known}; engines that read GGUF files can use it"
     if (
         isinstance(pre, bytes)
@@ -400,7 +402,7 @@ def _judged(
         return "differs", (
             (
                 f"it has {answer['size']} ids, but the model has only {rows} rows, so the last ids"
-                " have none"
+                " have no row"
             ),
         )
     if not held_against:
@@ -425,7 +427,10 @@ def _judged(
     if rows_of["undecided"]:
         return "undecided", (
             *rows_of["undecided"],
-            "what the file states agrees; run `rankproof tokenizer parity` to test the rest",
+            (
+                "everything that the file states agrees; run `rankproof tokenizer parity` to test the"
+                " rest"
+            ),
         )
     return "same", (
         f"all {answer['size']} ids, their types and their order are the same as the model's",

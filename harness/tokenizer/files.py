@@ -60,8 +60,8 @@ def check_ids(path: Path, raw: dict[str, Any]) -> None:
             raise _shared(path, by_id[index], token, index)
         if ids.get(token, index) != index:
             raise Unreadable(
-                f"{path}: {quoted(token)} has the ids {ids[token]} and {index}: in the vocabulary"
-                " and as an added token"
+                f"{path}: {quoted(token)} has two ids: {ids[token]} in the vocabulary, and {index}"
+                " as an added token"
             )
         by_id[index] = token
         ids[token] = index
@@ -70,14 +70,14 @@ def check_ids(path: Path, raw: dict[str, Any]) -> None:
 def _in_range(path: Path, token: str, index: int) -> None:
     if not 0 <= index < LARGEST_ID:
         raise Unreadable(
-            f"{path}: {quoted(token)} has the id {index}, which is past every model's embedding"
+            f"{path}: {quoted(token)} has the id {index}, which is beyond every model's embedding"
         )
 
 
 def _shared(path: Path, first: str, second: str, index: int) -> Unreadable:
     return Unreadable(
-        f"{path}: {quoted(first)} and {quoted(second)} share the id {index}, so text can only get"
-        " one of them"
+        f"{path}: {quoted(first)} and {quoted(second)} share the id {index}, so text can produce"
+        " only one of them"
     )
 
 
@@ -126,8 +126,8 @@ def read_path(path: Path) -> TokenizerFiles:
         return _read_folder(path)
     if path.suffix != ".json":
         if not path.exists():
-            raise Absent(f"{path}: does not exist")
-        raise Unreadable(f"{path}: is not a tokenizer.json or a folder with one")
+            raise Absent(f"{path}: this path does not exist")
+        raise Unreadable(f"{path}: this is not a tokenizer.json or a folder that contains it")
     _, backend = _read_backend(path)
     return TokenizerFiles(backend=backend, alone=True)
 
@@ -137,8 +137,8 @@ def _read_backend(path: Path) -> tuple[dict[str, Any], Any]:
 
     raw, text = read_object(path, inside=path.parent)
     if not isinstance(raw.get("model"), dict):
-        raise Unreadable(f"{path}: has no model, so it is not a tokenizer.json")
-    with panics_become(Unreadable, f"{path}: is not a tokenizer"):
+        raise Unreadable(f"{path}: the file has no model, so it is not a tokenizer.json")
+    with panics_become(Unreadable, f"{path}: this is not a tokenizer"):
         backend = Tokenizer.from_str(text)
     check_ids(path, raw)
     return raw, backend
@@ -149,9 +149,10 @@ def _read_folder(folder: Path) -> TokenizerFiles:
     if not is_there(file):
         held = sorted(entry.name for entry in folder.iterdir())[:8]
         raise Absent(
-            f"{folder}: has no tokenizer.json (it contains {', '.join(held) or 'nothing'}); a"
-            " class of transformers decides how other files encode: load them with that class and"
-            " identify the object, or name one of the files"
+            f"{folder}: the folder has no tokenizer.json (it contains"
+            f" {', '.join(held) or 'nothing'}). A transformers class decides how other files"
+            " encode, so load them with that class and identify the object, or pass one of the"
+            " files"
         )
     raw, backend = _read_backend(file)
     config = _optional(folder, CONFIG)
@@ -189,7 +190,7 @@ def _templates(folder: Path, config: dict[str, Any]) -> dict[str, str]:
     more = folder / TEMPLATES
     if more.is_dir():
         if not more.resolve().is_relative_to(folder.resolve()):
-            raise Unreadable(f"{more}: is a link to a place outside its folder")
+            raise Unreadable(f"{more}: this is a link to a path outside its folder")
         templates |= {
             file.stem: read_text(file, inside=folder) for file in sorted(more.glob("*.jinja"))
         }
@@ -387,7 +388,8 @@ def read_bytes(path: Path, *, inside: Path) -> bytes:
         allowed.append(folder.parent.parent / "blobs")
     if not any(real.is_relative_to(place) for place in allowed):
         raise Unreadable(
-            f"{path}: is a link to a place outside its folder, to {real}; put the file itself there"
+            f"{path}: this is a link to a path outside its folder, {real}; replace the link by the"
+            " file"
         )
     try:
         content = read_regular(real, limit=LARGEST.get(path.name, LARGEST_OTHER), follow=False)
@@ -406,19 +408,22 @@ def read_object(path: Path, *, inside: Path) -> tuple[dict[str, Any], str]:
     """Return a JSON object, and its text; duplicate keys, NUL bytes and NaN are refused."""
     text = _decoded(path, read_bytes(path, inside=inside))
     if not text.strip():
-        raise Unreadable(f"{path}: is empty")
+        raise Unreadable(f"{path}: the file is empty")
     if "\0" in text:
         raise Unreadable(
-            f"{path}: contains NUL bytes at {text.index(chr(0))}; it was not written completely"
+            f"{path}: the file contains NUL bytes at {text.index(chr(0))}, so it was not written"
+            " completely"
         )
     try:
         tree = strict_json(text)
     except MemoryError:
-        raise Unreadable(f"{path}: needs more memory than the limit for a tokenizer") from None
+        raise Unreadable(
+            f"{path}: reading it needs more memory than the limit for a tokenizer"
+        ) from None
     except NotStrict as error:
         raise Unreadable(f"{path}: {error}") from None
     if not isinstance(tree, dict):
-        raise Unreadable(f"{path}: must be a JSON object, not {type(tree).__name__}")
+        raise Unreadable(f"{path}: the content must be a JSON object, not {type(tree).__name__}")
     return tree, text
 
 
@@ -426,4 +431,4 @@ def _decoded(path: Path, raw: bytes) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise Unreadable(f"{path}: is not UTF-8 at byte {error.start}") from None
+        raise Unreadable(f"{path}: the file is not UTF-8 at byte {error.start}") from None

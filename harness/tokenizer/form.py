@@ -205,8 +205,8 @@ class Lost:
         extent = f"code point{'s' if several else ''} {shown}{more} cannot be encoded"
         if not self.common:
             return (
-                f"{extent}; no letter, mark, number, punctuation or symbol of planes 0 to 3 is"
-                " among them"
+                f"{extent}; none of these is a letter, mark, number, punctuation mark or symbol of"
+                " planes 0 to 3"
             )
         few = ", ".join(map(_character, self.common[:_SHOWN]))
         many = (

@@ -149,7 +149,7 @@ class Identity:
         """
         if len(text) > LARGEST:
             raise IdentityMalformed(
-                f"an identity has at most {LARGEST} characters, not {len(text)}"
+                f"the identity has {len(text)} characters, but at most {LARGEST} are allowed"
             )
         try:
             read = strict_json(text)
@@ -163,7 +163,7 @@ class Identity:
         ):
             raise IdentityMalformed(
                 f"identity of schema {read['schema']!r} with probes {read['probes']!r}; this"
-                f" version writes {SCHEMA} with {PROBES_VERSION}: identify the tokenizer again"
+                f" version writes {SCHEMA} with {PROBES_VERSION}; identify the tokenizer again"
             )
         if read["depth"] not in get_args(Depth):
             raise IdentityMalformed(f"depth must be cheap or full, not {read['depth']!r}")
@@ -173,17 +173,19 @@ class Identity:
             or not parts
             or not all(isinstance(value, str) for value in parts.values())
         ):
-            raise IdentityMalformed("parts must be an object of strings")
+            raise IdentityMalformed("parts must be an object that contains strings")
         try:
             identity = cls.of(parts, depth=read["depth"])
         except UnicodeEncodeError:
-            raise IdentityMalformed("parts contain half a character (a lone surrogate)") from None
+            raise IdentityMalformed(
+                "parts contain a lone surrogate, which is only half of a character"
+            ) from None
         for name in ("semantic", "full"):
             if not isinstance(read[name], str) or not re.fullmatch("[0-9a-f]{64}", read[name]):
                 raise IdentityMalformed(f"{name} must be 64 lower-case hex digits")
             if read[name] != getattr(identity, name):
                 raise IdentityMalformed(
-                    f"{name} does not follow from the parts, so the identity was edited"
+                    f"{name} does not match the parts, so the identity was edited"
                 )
         return identity
 

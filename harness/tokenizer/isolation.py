@@ -69,7 +69,7 @@ def ask(
     named = [os.fspath(path) for path in paths]
     for name in named:
         if "\0" in name or not name:
-            raise Unreadable(f"{name!r}: is not a path")
+            raise Unreadable(f"{name!r} is not a path")
     request = json.dumps(
         {"question": question, "paths": named, "memory": memory, "seconds": seconds}
     )
@@ -89,7 +89,7 @@ def ask(
         except subprocess.TimeoutExpired:
             child.kill()
             raise Unreadable(
-                f"{named[0]}: could not be read within {seconds} s; reading was stopped"
+                f"{named[0]}: the file could not be read within {seconds} s; reading was stopped"
             ) from None
         except BaseException:
             child.kill()
@@ -114,10 +114,10 @@ def ask(
 
 def _death(number: int, *, memory: int, seconds: int) -> str:
     if number == signal.SIGXCPU:
-        return f"needs more than {seconds} s of CPU time to read, which no real tokenizer does"
+        return f"reading it takes more than {seconds} s of CPU time, which no real tokenizer does"
     return (
-        f"the process that read it was killed by {signal_name(number)}: the tokenizers library"
-        f" crashed, or needed more than {memory} bytes"
+        f"the process that read it was killed by {signal_name(number)}, because the tokenizers"
+        f" library crashed or needed more than {memory} bytes"
     )
 
 

@@ -118,7 +118,7 @@ def _wanted(model: Path, lock: Lock | None, said: list[str]) -> Iterator[tuple[s
     named = list(repositories(model))
     if not named:
         said.append(
-            "the model does not name the repository that it comes from; name one with"
+            "the model does not name the repository that it comes from; name the repository with"
             " --tokenizer, make a lock, or use the tokenizer inside the model if it is correct"
         )
     yield from ((name, None) for name in named)
@@ -187,7 +187,7 @@ def sorted_records(models: Iterable[ModelRecord]) -> tuple[ModelRecord, ...]:
     for model in models:
         if by_path.setdefault(model.path, model) != model:
             raise SourceRefused(
-                f"two model files are called {model.path}, but a lock needs different paths"
+                f"two model files have the path {model.path}, but a lock needs different paths"
             )
     return tuple(by_path[path] for path in sorted(by_path))
 
@@ -282,12 +282,12 @@ def health(model: Path, *, tokenizer: Path | None = None) -> Health:
                 model=model,
                 word="ill",
                 tokenizer=None,
-                said=("no tokenizer was found for it", *said),
+                said=("no tokenizer was found for this model", *said),
             )
         proof = (
             resolution.chosen.reasons[0]
             if resolution.proven
-            else "there is only the tokenizer inside"
+            else "only the tokenizer inside the model was found"
         )
         place = resolution.chosen.path
         kept = None
@@ -321,8 +321,8 @@ def _judged(model: Path, place: Path, proof: str, round_trip: str) -> Health:
     counts = json.loads(round_trip)
     kept, changed, lost = (int(counts[name]) for name in ("kept", "changed", "lost"))
     said = (
-        f"of {plural(kept + changed + lost, 'text')} there and back {kept} are kept, {changed}"
-        f" changed, {lost} lost"
+        f"round trip of {plural(kept + changed + lost, 'text')}: {kept} kept, {changed} changed,"
+        f" {lost} lost"
     )
     return Health(
         model=model, word="ill" if lost or not kept else "well", tokenizer=place, said=(proof, said)

@@ -143,8 +143,8 @@ def identify(tokenizer: object, *, depth: Depth = "full") -> Identity:
     if hasattr(tokenizer, "special_tokens_map") and hasattr(tokenizer, "convert_tokens_to_ids"):
         return Identity.of(python_parts(tokenizer, depth=depth), depth=depth)
     raise Unidentifiable(
-        f"{type_of(tokenizer)} is neither a transformers tokenizer nor a "
-        "tokenizers.Tokenizer; a folder or a file goes to identify_folder"
+        f"{type_of(tokenizer)} is neither a transformers tokenizer nor a tokenizers.Tokenizer; use"
+        " identify_folder for a folder or a file"
     )
 
 

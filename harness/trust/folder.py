@@ -132,7 +132,7 @@ class Folder:
                             paths.append(prefix + entry.name)
             except OSError as problem:
                 raise UnreadableFile(
-                    "denied", f"{prefix or '.'!r} cannot be listed: {problem.strerror}"
+                    "denied", f"the folder {prefix or '.'!r} cannot be listed: {problem.strerror}"
                 ) from None
             if (
                 len(paths) + len(waiting) > 2 * MOST_FILES
@@ -140,7 +140,8 @@ class Folder:
                 or prefix.count("/") > DEEPEST
             ):
                 raise UnreadableFile(
-                    "large", f"more than {MOST_FILES} files, or folders deeper than {DEEPEST}"
+                    "large",
+                    (f"the folder has more than {MOST_FILES} files, or more than {DEEPEST} levels"),
                 )
         return paths
 
@@ -191,11 +192,11 @@ class Folder:
                     follow_symlinks=False,
                 )
                 if stat.S_ISLNK(status.st_mode):
-                    return UnreadableFile("link", f"{path!r} is a link; links are not followed")
+                    return UnreadableFile("link", f"{path!r} is a link, and links are not followed")
         except OSError:
             pass
         if isinstance(problem, FileNotFoundError | NotADirectoryError):
-            return UnreadableFile("missing", f"{name!r} is not there")
+            return UnreadableFile("missing", f"{name!r} is missing")
         return UnreadableFile("denied", f"{name!r} cannot be read: {problem.strerror}")
 
 
@@ -231,7 +232,7 @@ class Reader:
         except UnreadableFile as problem:
             raise Refused(
                 RefusalWord.EVIDENCE_MISSING,
-                f"{problem.message}, although it was there a moment ago",
+                f"{problem.message}, although it existed a moment ago",
             ) from None
         if sha256(content) != expected:
             raise Refused(
@@ -356,12 +357,12 @@ def _take_files(verifier: Verifier, folder: Folder, digests: dict[str, str]) -> 
 
 def _refuse_other(status: os.stat_result, name: str, limit: int) -> None:
     if stat.S_ISLNK(status.st_mode):
-        raise UnreadableFile("link", f"{name!r} is a link; links are not followed")
+        raise UnreadableFile("link", f"{name!r} is a link, and links are not followed")
     if not stat.S_ISREG(status.st_mode):
         raise UnreadableFile("special", f"{name!r} is not a regular file")
     if status.st_size > limit:
         raise UnreadableFile(
-            "large", f"{name!r} has {status.st_size} bytes, but at most {limit} are read"
+            "large", f"{name!r} has {status.st_size} bytes, but at most {limit} are allowed"
         )
 
 

@@ -108,7 +108,10 @@ def split(report: bytes) -> Footer | SignatureRefusal:
     if begins > 1:
         return SignatureRefusal(
             RefusalWord.TWO_SIGNATURES,
-            f"the file contains {begins} signature blocks, but a report has one, at its end",
+            (
+                f"the file contains {begins} signature blocks, but a report has one signature block,"
+                " at its end"
+            ),
         )
     start = report.index(BEGIN)
     signed = report[:start]
@@ -129,7 +132,7 @@ def split(report: bytes) -> Footer | SignatureRefusal:
     if not signed.endswith(SECTION) or not signature.startswith(BEGIN + b"\n"):
         return SignatureRefusal(
             RefusalWord.MALFORMED_FOOTER,
-            "the lines before the signature are not those of a report",
+            "the lines before the signature do not have the form of a report",
         )
     return Footer(signed[: -len(SECTION)], signed, signature)
 
@@ -174,7 +177,7 @@ def _wrong_end(rest: bytes) -> SignatureRefusal:
         )
     return SignatureRefusal(
         RefusalWord.TEXT_AFTER_SIGNATURE,
-        "there is text after the signature, which the signature does not cover",
+        "text follows the signature, which does not cover it",
     )
 
 
@@ -274,7 +277,7 @@ def first_difference(stated: bytes, rendered: bytes, *, of: str = "the report") 
     said, record = (
         "nothing" if line is None else repr(line[start : start + 120]) for line in lines
     )
-    return f"line {number + 1}: {of} says {said}, but the record renders to {record}"
+    return f"line {number + 1}: {of} contains {said}, but the record renders to {record}"
 
 
 def _try(repair: Callable[[bytes], bytes], data: bytes) -> bytes:

@@ -190,7 +190,7 @@ def _usable(value: str, origin: str, environ: Mapping[str, str]) -> SshSigner:
         signer.sign(b"", namespace=_PROBE)
     except (SigningFailed, MalformedSignature) as problem:
         if key_file is not None and _has_passphrase(key_file):
-            _refuse(where, "needs a passphrase, and no ssh-agent has the key", f"ssh-add {value}")
+            _refuse(where, "needs a passphrase, but no ssh-agent has the key", f"ssh-add {value}")
         if key_file is not None and value.endswith(".pub") and key_file.with_suffix("").exists():
             _public_key(key_file.with_suffix(""), where)  # says so if others can read it
         elif key_file is None or value.endswith(".pub"):
@@ -199,7 +199,7 @@ def _usable(value: str, origin: str, environ: Mapping[str, str]) -> SshSigner:
                 "is not in an ssh-agent, and its private key is not next to it",
                 "ssh-add the private key",
             )
-        _refuse(where, f"cannot sign: {problem}", "give another key")
+        _refuse(where, f"cannot sign: {problem}", "choose another key")
     return signer
 
 
@@ -207,7 +207,9 @@ def _public_key(path: Path, where: str) -> str:
     content = _content(path, where)
     if not content.startswith(_PRIVATE):
         if content.startswith(b"-----BEGIN "):
-            _refuse(where, "is not an OpenSSH Ed25519 key", "make one with ssh-keygen -t ed25519")
+            _refuse(
+                where, "is not an OpenSSH Ed25519 key", ("create a key with ssh-keygen -t ed25519")
+            )
         return _public_line(content, where)
     mode = path.stat().st_mode
     if mode & 0o077:
@@ -220,19 +222,19 @@ def _public_key(path: Path, where: str) -> str:
 def _content(path: Path, where: str) -> bytes:
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            _refuse(where, "is not a file", "give the private key file")
+            _refuse(where, "is not a file", "pass the private key file")
         with path.open("rb") as file:
             content = file.read(LARGEST_KEY + 1)
     except FileNotFoundError:
         _refuse(
             where,
             "does not exist",
-            "give a key that exists, or make one with ssh-keygen -t ed25519",
+            "pass a key that exists, or create a key with ssh-keygen -t ed25519",
         )
     except OSError as problem:
-        _refuse(where, f"cannot be read: {problem.strerror}", "give a key that you can read")
+        _refuse(where, f"cannot be read: {problem.strerror}", "pass a key that you can read")
     if len(content) > LARGEST_KEY:
-        _refuse(where, "is too large to be a key", "give the private key file")
+        _refuse(where, "is too large to be a key", "pass the private key file")
     return content
 
 
@@ -251,7 +253,7 @@ def _private_header(content: bytes, where: str) -> tuple[str, str]:
         blob = fields.string()
         return cipher, f"{Fields(blob).word()} {base64.b64encode(blob).decode()}"
     except (MalformedSignature, binascii.Error):
-        _refuse(where, "is not a readable OpenSSH key", "make one with ssh-keygen -t ed25519")
+        _refuse(where, "is not a readable OpenSSH key", "create a key with ssh-keygen -t ed25519")
 
 
 def _public_line(content: bytes, where: str) -> str:
@@ -263,7 +265,9 @@ def _public_line(content: bytes, where: str) -> str:
     except (IndexError, binascii.Error, MalformedSignature):
         pass
     _refuse(
-        where, "is not an SSH key", "give an OpenSSH key, or make one with ssh-keygen -t ed25519"
+        where,
+        "is not an SSH key",
+        ("pass an OpenSSH key, or create a key with ssh-keygen -t ed25519"),
     )
 
 
@@ -273,13 +277,13 @@ def _refuse_type(public: str, where: str) -> None:
         _refuse(
             where,
             "is on a security key, which needs a touch for each signature",
-            "give an Ed25519 key file",
+            "pass an Ed25519 key file",
         )
     if kind not in sshsig.KEY_TYPES:
         _refuse(
             where,
             f"is of type {kind}, which is not accepted",
-            "make an Ed25519 key with ssh-keygen -t ed25519",
+            "create an Ed25519 key with ssh-keygen -t ed25519",
         )
 
 
@@ -306,7 +310,9 @@ def _machine_key(environ: Mapping[str, str], *, make: bool) -> SshSigner:
     where = "this machine's key"
     key = _machine_key_path(environ)
     if not make and not key.exists():
-        _refuse(where, "does not exist yet", "nothing (the first run makes it and reports it)")
+        _refuse(
+            where, "does not exist yet", ("nothing (the first run creates the key and reports it)")
+        )
     try:
         key.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         # Two runs that start together on a new machine must agree on one key.
@@ -317,7 +323,7 @@ def _machine_key(environ: Mapping[str, str], *, make: bool) -> SshSigner:
     except OSError as problem:
         _refuse(
             where,
-            f"cannot be made in {key.parent}: {problem.strerror}",
+            f"cannot be created in {key.parent}: {problem.strerror}",
             f"set {VARIABLE} or XDG_DATA_HOME",
         )
     return replace(_usable(str(key), where, environ), made_now=made_now)
@@ -329,9 +335,7 @@ def _machine_key_path(environ: Mapping[str, str]) -> Path:
     home = environ.get("HOME", "")
     if not base.startswith("/"):  # the XDG specification says to ignore a relative path
         if not home.startswith("/"):
-            _refuse(
-                where, "has no folder to be in, because HOME is not set", f"set {VARIABLE} or HOME"
-            )
+            _refuse(where, "cannot be stored, because HOME is not set", f"set {VARIABLE} or HOME")
         base = f"{home}/.local/share"
     return Path(base, "rankproof", "signing_key")
 
@@ -360,7 +364,9 @@ def _make(key: Path, environ: Mapping[str, str]) -> None:
         )
         if done.returncode:
             _refuse(
-                "this machine's key", f"could not be made: {sshsig.said(done)}", f"set {VARIABLE}"
+                "this machine's key",
+                f"could not be created: {sshsig.said(done)}",
+                f"set {VARIABLE}",
             )
         fresh.with_suffix(".pub").replace(key.with_suffix(".pub"))
         # Last, so that a key that is there is whole.

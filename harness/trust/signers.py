@@ -127,7 +127,7 @@ def choose(
         if not policy.fingerprints:
             return SignatureRefusal(
                 RefusalWord.UNKNOWN_SIGNER,
-                f"signed by {shown}, but there is no list of who may sign. {_how(signature)}",
+                f"signed by {shown}, but there is no allowed_signers file. {_how(signature)}",
             )
         if signature.certifier is not None:
             message = (
@@ -204,7 +204,7 @@ def _nearest(
         where = f"{policy.allowed_from}, line {mine[0].number}"
         for_what = f"allows {shown} only for {mine[0].namespaces}"
         if mine[0].namespaces is None:
-            for_what = f"has no namespaces, which would allow {shown} to sign anything"
+            for_what = f"has no namespaces, so it would allow {shown} to sign anything"
         message = f'{where} {for_what}: add namespaces="{NAMESPACE_REPORT}" if it may sign reports'
         return SignatureRefusal(RefusalWord.SIGNER_NOT_ALLOWED_HERE, message)
     for line in here:
@@ -225,13 +225,13 @@ def _nearest(
 def _how(signature: SshSignature) -> str:
     if signature.certifier is not None:
         return (
-            f"It is a certificate by {fingerprint(signature.certifier)}; to accept it, list that"
-            " authority."
+            f"The key is a certificate by {fingerprint(signature.certifier)}; to accept it, list"
+            " that authority."
         )
     line = f'NAME namespaces="{NAMESPACE_REPORT},{NAMESPACE_ATTESTATION}" {signature.public_line}'
     return (
-        "If you know from another source whose key this is, add this line with their name to"
-        f" .rankproof/allowed_signers: {line}  (or give --signer {signature.fingerprint})"
+        "If you know from another source whose key this is, add this line with the owner's name to"
+        f" .rankproof/allowed_signers: {line}  (or pass --signer {signature.fingerprint})"
     )
 
 
@@ -243,7 +243,7 @@ def _line(number: int, text: str) -> AllowedLine:
     options = "" if len(fields) > 1 and _is_key_type(fields[1]) else options
     key_at = 2 if options else 1
     if len(fields) < key_at + 2:
-        _refuse(number, "is not `name options key-type key`")
+        _refuse(number, "does not have the form `name options key-type key`")
     known = _options(number, options)
     try:
         key = base64.b64decode(fields[key_at + 1], validate=True)
@@ -291,7 +291,9 @@ def _time(number: int, text: str) -> datetime:
             return datetime.strptime(digits, "%Y%m%d%H%M%S").replace(tzinfo=UTC)
     except ValueError:
         pass
-    _refuse(number, f"has a time that is not YYYYMMDD or YYYYMMDDHHMM[SS], in UTC: {text!r}")
+    _refuse(
+        number, (f"has a time that is not in the form YYYYMMDD or YYYYMMDDHHMM[SS] (UTC): {text!r}")
+    )
 
 
 def _refuse(number: int, what: str) -> NoReturn:

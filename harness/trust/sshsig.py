@@ -160,7 +160,9 @@ def parse(armoured: bytes) -> SshSignature:
             "the signature block contains characters that are not base64"
         ) from None
     if armour(blob) != armoured:
-        raise MalformedSignature("the signature block is not written as ssh-keygen writes it")
+        raise MalformedSignature(
+            "the signature block does not have the form that ssh-keygen writes"
+        )
     fields = Fields(blob)
     if fields.take(6) != b"SSHSIG" or fields.number() != 1:
         raise MalformedSignature(
@@ -206,7 +208,7 @@ class Fields:
 
     def expect(self, literal: bytes) -> None:
         if self.take(len(literal)) != literal:
-            raise MalformedSignature("this is not the expected format")
+            raise MalformedSignature("the data does not have the expected format")
 
     def number(self) -> int:
         return int.from_bytes(self.take(4), "big")
@@ -219,7 +221,7 @@ class Fields:
 
     def finish(self) -> None:
         if self._rest:
-            raise MalformedSignature("there is data after the last field of the signature")
+            raise MalformedSignature("data follows the last field of the signature")
 
     @staticmethod
     def text(field: bytes) -> str:
@@ -270,7 +272,7 @@ def sign(
     # From stdin to stdout: given a file, ssh-keygen keeps an older signature beside it and exits 0.
     done = _run(["sign", "-q", "-f", str(key_file), "-n", namespace], data, environ)
     if done.returncode or not done.stdout.startswith(BEGIN + b"\n"):
-        raise SigningFailed(said(done) or "ssh-keygen made no signature and gave no reason")
+        raise SigningFailed(said(done) or "ssh-keygen created no signature and reported no reason")
     return done.stdout
 
 

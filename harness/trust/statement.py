@@ -118,7 +118,7 @@ def check(
     if signed.payload_type != PAYLOAD_TYPE:
         return SignatureRefusal(
             RefusalWord.STATEMENT_MALFORMED,
-            f"its payloadType is {signed.payload_type!r}, and not {PAYLOAD_TYPE!r}",
+            f"its payloadType is {signed.payload_type!r}, not {PAYLOAD_TYPE!r}",
         )
     mine = [each for each in signed.signatures if each.said.fingerprint == fingerprint]
     if not mine:
@@ -172,7 +172,7 @@ def disagreement(stated: bytes, rebuilt: bytes) -> tuple[RefusalWord, str] | Non
             return (
                 word,
                 (
-                    f"its {'.'.join(place)} is {_shown(stated_value)}, but the report gives"
+                    f"its {'.'.join(place)} is {_shown(stated_value)}, but the report has"
                     f" {_shown(own_value)}"
                 ),
             )
@@ -181,9 +181,11 @@ def disagreement(stated: bytes, rebuilt: bytes) -> tuple[RefusalWord, str] | Non
     if stated_value != own_value:
         return (
             RefusalWord.STATEMENT_OF_ANOTHER_COMMIT,
-            f"it has {_shown(stated_value)}, but the report {_shown(own_value)}",
+            f"it has {_shown(stated_value)}, but the report has {_shown(own_value)}",
         )
-    return RefusalWord.STATEMENT_DIFFERS, "it differs from what the record and the report give"
+    return RefusalWord.STATEMENT_DIFFERS, (
+        "it differs from the statement that follows from the record and the report"
+    )
 
 
 def _configuration(record: Record) -> list[dict[str, Any]]:
@@ -376,7 +378,7 @@ def read_envelope(data: bytes) -> StatementEnvelope:
     _demand(isinstance(kind, str) and kind.isprintable(), "the payloadType is not text")
     _demand(
         isinstance(listed, list) and 0 < len(listed) <= MOST_SIGNATURES,
-        f"not 1 to {MOST_SIGNATURES} signatures",
+        f"it must have 1 to {MOST_SIGNATURES} signatures",
     )
     return StatementEnvelope(
         _base64(document["payload"], "payload"), kind, tuple(_signature(each) for each in listed)

@@ -229,9 +229,9 @@ class Verifier:
                 else RefusalWord.SIGNER_EXPIRED
             )
             where = f"line {line.number} of {self.policy.allowed_from}"
-            what = f"ssh-keygen does not accept {signature.fingerprint} by {where}"
+            what = f"ssh-keygen does not accept {signature.fingerprint} for {where}"
             more = (
-                ": the certificate is not valid at that time, or not for this"
+                ", because the certificate is not valid at that time, or not for this use"
                 if signature.certifier
                 else ""
             )
@@ -299,7 +299,7 @@ class Verifier:
         missing = self._digests.keys() - self._seen
         if missing or self._next() != "files":
             raise OutOfOrder(f"{len(missing)} listed files were never checked")
-        self._pass("every listed file has its digest")
+        self._pass("every listed file matches its digest")
         self._begin("unlisted")
         extra = sorted(set(names) - self._digests.keys() - checked_elsewhere)
         if extra:
@@ -333,8 +333,8 @@ class Verifier:
             signature = self._the_signature
             if named not in (signature.fingerprint, signature.key_fingerprint):
                 message = (
-                    f"the record names {named or 'no one'} as its signer, but"
-                    f" {signature.fingerprint} signed"
+                    f"the record names {named or 'no signer'} as its signer, but"
+                    f" {signature.fingerprint} signed it"
                 )
                 raise Refused(RefusalWord.SIGNED_BY_ANOTHER_KEY, message)
             self._pass("the text matches the record, and names the key that signed it")
@@ -346,7 +346,9 @@ class Verifier:
         self._begin("statement")
         if data is None:
             self._steps.append(
-                VerificationStep("statement", "absent", "", "there is no statement for machines")
+                VerificationStep(
+                    "statement", "absent", "", ("the folder has no statement for machines")
+                )
             )
             return
         with self._replayed(
@@ -386,7 +388,7 @@ class Verifier:
         lacking = f"; missing: {', '.join(missing)}" if missing else ""
         if not there:
             self._steps.append(
-                VerificationStep("views", "absent", "", f"there are no views{lacking}")
+                VerificationStep("views", "absent", "", f"the folder has no views{lacking}")
             )
             return
         self._pass(f"{', '.join(there)}: match the record{lacking}")
@@ -410,7 +412,9 @@ class Verifier:
             or [VerificationStep("", "passed", "OK" if complete else "NOT COMPLETE", "")]
         )[0]
         message = first.message or (
-            f"signed by {self.signer} ({self.fingerprint})" if complete else "not every step ran"
+            f"signed by {self.signer} ({self.fingerprint})"
+            if complete
+            else ("some steps did not run")
         )
         key = self._signature.key_fingerprint if self._signature is not None else None
         return Verification(
@@ -482,8 +486,8 @@ class Verifier:
         stated = stated_time(footer.body)
         if stated is None:
             message = (
-                "the report does not state exactly one time at which it was made, so `--at"
-                " report` cannot be used"
+                "the report does not state exactly one time of its creation, so `--at report`"
+                " cannot be used"
             )
             raise self._refusal(RefusalWord.SIGNER_EXPIRED, message)
         return stated, " (the signer's own claim)"

@@ -144,7 +144,7 @@ def test_a_cell_is_refused_before_a_world_is_started(tmp_path: Path) -> None:
     assert "reads model.safetensors.index.json" in refusal(folder, "mlx-pipeline")
     assert refusal(folder, "mlx-sharded", sharding="pipeline") == refusal(folder, "mlx-pipeline")
     assert refusal(folder, "hf-tensor", prompts=["a text", [0, 527]]) == ""
-    assert "prompt 1 has the token 528, but the model has only 528 rows" in refusal(
+    assert "prompt 1 contains the token 528, but the model has only 528 rows" in refusal(
         folder, "hf-tensor", prompts=["a text", [528]]
     )
     path = folder / "model.safetensors"
@@ -176,5 +176,5 @@ def test_a_token_without_a_row_is_an_error() -> None:
     """MLX would read whatever lies beyond the last row, on the ranks as in the reference."""
     demand_rows([[0, 7]], 8)
     for prompt in ([8], [-1]):
-        with pytest.raises(ValueError, match="prompt 1 has the token"):
+        with pytest.raises(ValueError, match="prompt 1 contains the token"):
             demand_rows([[0], prompt], 8)

@@ -68,7 +68,7 @@ def test_an_attention_by_another_name_has_nothing_that_a_defect_is_about(
     """GPT-NeoX raised that it has no attribute: the control seemed to have failed otherwise than
     stated.
     """
-    with pytest.raises(ValueError, match=f"has nothing that the defect {defect} could change"):
+    with pytest.raises(ValueError, match=f"has no part that the defect {defect} could change"):
         defects.spoil(share(Decoder(attention("beholds")), rank), defect)
 
 
@@ -78,7 +78,7 @@ def test_a_sum_that_no_plan_makes_is_not_waited_for(defect: str, rank: int) -> N
     """Granite's plan for experts leaves attention whole: the last rank summed alone, until the
     deadline.
     """
-    with pytest.raises(ValueError, match=f"has nothing that the defect {defect} could change"):
+    with pytest.raises(ValueError, match=f"has no part that the defect {defect} could change"):
         defects.spoil(share(Decoder(attention("self_attn")), rank), defect)
 
 
@@ -138,7 +138,7 @@ def test_a_rotation_without_a_base_has_nothing_that_the_defect_is_about() -> Non
     """A quarter of a head of eight is rotated by one angle."""
     model = Decoder(attention("self_attn"))
     model.inv_freq = torch.ones(1)
-    with pytest.raises(ValueError, match="has nothing that the defect rope-base could change"):
+    with pytest.raises(ValueError, match="has no part that the defect rope-base could change"):
         defects.spoil(share(model, 0), "rope-base")
 
 
@@ -158,7 +158,7 @@ def test_the_router_of_another_stage_is_that_of_its_first_layer_with_experts(
         )
         assert torch.equal(model.layers[0].mlp.gate.weight, torch.ones(3, 4))
         with pytest.raises(
-            ValueError, match="has nothing that the defect other-router could change"
+            ValueError, match="has no part that the defect other-router could change"
         ):
             defects.spoil(
                 share(model, 1, folder=tmp_path, stage=SimpleNamespace(first=1)), "other-router"

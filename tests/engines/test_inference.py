@@ -409,7 +409,7 @@ def test_a_list_of_prompts_is_what_it_must_be() -> None:
     assert misfit(arguments, 2) is None
     assert misfit({**arguments, "teacher": [[1]]}, 2) == (
         "teacher",
-        "has 1 lists for 2 prompts; give one for each",
+        "must have one list per prompt, but has 1 for 2",
     )
     assert misfit({**arguments, "teacher": [[1], [2]], "follow": "reference"}, 2) is not None
 

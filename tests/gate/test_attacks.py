@@ -403,7 +403,7 @@ def test_a_test_of_ones_own_beside_the_code(place: Place, copy: Make) -> None:
     copy().facts(source={"commit": commit}).sign()
     found = place.gate()
     assert not_met(found) == {"scenario": "REFUSED"}
-    assert "candidate: rank.sh is not the scenario's own" in row(found, "scenario").reason
+    assert "candidate: rank.sh differs from the scenario's file" in row(found, "scenario").reason
 
 
 def test_another_file_of_the_same_name(place: Place, copy: Make) -> None:

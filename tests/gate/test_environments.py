@@ -74,12 +74,12 @@ def test_what_an_environment_is_made_from(place: Place, copy: Make) -> None:
     assert ran(text, rev="HEAD", commit=place.commit) == (), "the commit under test"
     assert ran(text, rev="HEAD", commit=whole) == (
         (
-            "the candidate's other from HEAD of ./other may be any commit; give its full id in the"
-            " scenario"
+            "the candidate's other from HEAD of ./other may be any commit; write the full id of"
+            " the commit in the scenario"
         ),
     )
     assert ran(f"{text}# more\n", rev=whole, commit=whole) == (
-        "the candidate's requirements file is not the trusted one",
+        "the candidate's requirements file differs from the trusted file",
     )
 
 

@@ -77,4 +77,4 @@ def test_two_certificates_for_one_key_are_one_key(
         copy().sign(name)
     found = place.gate()
     assert not_met(found) == {"keys": "REFUSED"}
-    assert row(found, "keys").reason.startswith("signed by 1 key that counts")
+    assert row(found, "keys").reason.startswith("the signatures of 1 key count")

@@ -20,7 +20,7 @@ MISTAKES = {
         'p.yaml:7:1: trails: is not a known key here; *did you mean "trials"?'
     ),
     "trials: {candidat: 5}": 'p.yaml:7:10: trials.candidat: *did you mean "candidate"?',
-    "max_age: 7": 'p.yaml:7:10: max_age: must carry a unit *did you mean "7d"?',
+    "max_age: 7": 'p.yaml:7:10: max_age: must have a unit *did you mean "7d"?',
     "max_age: 0d": "p.yaml:7:10: max_age: must be more than 0*",
     "tree: clan": 'p.yaml:7:7: tree: must be clean or any*did you mean "clean"?',
     "challenge: yes": "p.yaml:7:12: challenge: must be optional or required*",
@@ -32,7 +32,7 @@ MISTAKES = {
     ),
     "environment: {locks: [../other]}": "p.yaml:7:23: environment.locks[[]0]: must stay inside*",
     "max_jobs: 0": "p.yaml:7:11: max_jobs: must be at least 1*",
-    "schema: 1": "p.yaml:7:1: schema: is given twice (first in line 2, column 1); keep one",
+    "schema: 1": "p.yaml:7:1: schema: appears twice (first in line 2, column 1); keep one",
 }
 
 

@@ -62,7 +62,7 @@ def test_what_a_run_had_imported_is_the_policys_to_allow(
     copy().facts(imported=[STRANGE]).sign()
     found = place.gate()
     assert not_met(found) == ({} if listed else {"plugins": "REFUSED"})
-    counted = "0 plug-ins used, 1 distribution with plug-ins imported, by the policy"
+    counted = "0 plug-ins used, 1 distribution with plug-ins imported, accepted by the policy"
     assert (counted if listed else "had imported brings-mine 1.0") in row(found, "plugins").reason
 
 
@@ -241,7 +241,7 @@ def test_code_that_is_not_the_commits(place: Place, copy: Make) -> None:
     ("revision", "use", "ran"),
     [
         (None, None, "the commit's code"),
-        ({"patch": "a.patch"}, None, "the commit's code with the patch of the scenario"),
+        ({"patch": "a.patch"}, None, "the commit's code with the scenario's patch"),
         ({"repo": "./x"}, None, "code of ./x"),
         (None, "torch-pipeline", "the ready subject torch-pipeline"),
     ],
@@ -269,7 +269,7 @@ def test_the_row_names_whose_code_ran(
     scenario = record.scenario.model_copy(update={"use": use, "program": []})
     rows = _rows(place, record.model_copy(update={"scenario": scenario}))
     reason = next(found.reason for found in rows if found.name == "code")
-    assert reason.startswith(f"the candidate ran {ran}, as far as ranks report what they loaded")
+    assert reason.startswith(f"the candidate ran {ran}, according to the files that ranks report")
 
 
 def test_a_finding_counts_for_no_release(place: Place, copy: Make) -> None:
@@ -417,7 +417,7 @@ def test_a_report_that_is_too_old(place: Place, copy: Make) -> None:
     found = place.gate()
     assert not_met(found) == {"age": "REFUSED"}
     assert (
-        row(found, "age").reason == "made 8 days ago, more than the 7 days that the policy allows"
+        row(found, "age").reason == "it was made 8 days ago, but the policy allows at most 7 days"
     )
 
 

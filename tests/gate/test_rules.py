@@ -249,7 +249,10 @@ def test_code_that_nobody_knows(program: list[str], children: list[str], words: 
     word, reason = ruled("code", basis(), one)
     assert (word, words in reason) == ("CANNOT TELL", True)
     word, reason = ruled("code", basis("programs: allowed"), one)
-    assert (word, reason.startswith("by the policy, although the code that")) == ("MET", True)
+    assert (word, reason.startswith("accepted by the policy, although the code that")) == (
+        "MET",
+        True,
+    )
 
 
 def test_code_that_services_loaded_is_unknown() -> None:
@@ -287,15 +290,15 @@ def test_the_row_names_whose_code_ran() -> None:
 
     And what its build alone wrote.
     """
-    own = "the candidate ran the commit's code, as far as ranks report"
+    own = "the candidate ran the commit's code, according to the files that ranks report"
     assert ruled("code", basis(), report())[1].startswith(own)
     assert ruled("code", basis(), revised(report()))[1].startswith(own)
     patched = revised(report(), patch="0" * 64)
     assert (
-        "the commit's code with the patch of the scenario, as far"
+        "the commit's code with the scenario's patch, according"
         in ruled("code", basis(), patched)[1]
     )
-    assert "ran code of ./x, as far" in ruled("code", basis(), revised(report(), repo="./x"))[1]
+    assert "ran code of ./x, according" in ruled("code", basis(), revised(report(), repo="./x"))[1]
     built = replace(report(), built=(("pkg/_version.py", "0" * 64),))
     assert (
         ", and 1 file that the build of its packages wrote (sha256 "
@@ -358,7 +361,7 @@ def test_a_cell_that_did_not_run() -> None:
     Neither is a PASS.
     """
     both = basis(require=BOTH)
-    assert ruled("cells", both, report()) == ("MISSING", f"no such cell in the report: {OTHER}")
+    assert ruled("cells", both, report()) == ("MISSING", f"the report lacks the cells {OTHER}")
     assert ruled("cells", both, report(cell(), skipped(OTHER))) == (
         "CANNOT TELL",
         f"SKIPPED: {OTHER}: no GPU",
@@ -402,7 +405,10 @@ def test_a_control_that_shows_nothing() -> None:
     )
     word, reason = ruled("control", both, report(held(CELL), held(OTHER)))
     assert word == "REFUSED"
-    assert reason == f"the control is stated to pass in every required cell: {CELL}; {OTHER}"
+    assert (
+        reason
+        == f"the scenario expects the control to pass in every required cell: {CELL}; {OTHER}"
+    )
     whole = report()
     alone = whole.record.model_copy(update={"arms": {"candidate": whole.record.arms["candidate"]}})
     found = ruled("control", basis(), replace(whole, record=alone))
@@ -420,7 +426,7 @@ def test_trials_are_counted_in_each_arm_and_cell(arm: str) -> None:
     good = ("pass",) if arm == "candidate" else ("fail",)
     void = cell(OTHER, **{arm: (*good * 4, "void")})
     found = ruled("trials", known, report(cell(), void))
-    assert found == ("REFUSED", f"{OTHER}: 4 {arm} trials counted, but 5 are required")
+    assert found == ("REFUSED", f"{OTHER}: 4 {arm} trials were counted, but 5 are required")
     # An arm that is not there has no trials; a cell that was skipped is the matter of another rule.
     absent = {**cell(OTHER), arm: None}
     assert ruled("trials", known, report(cell(), absent))[1].startswith(f"{OTHER}: 0 {arm} trials")
@@ -525,13 +531,13 @@ def test_a_plugin_that_the_policy_does_not_list(run: dict[str, Any], refused: st
 def test_the_row_of_plugins_counts_them() -> None:
     """It says what was used and what was imported, and where there is neither, that."""
     listed = basis("plugins: [{distribution: brings-mine}]")
-    counts = "0 plug-ins used, 1 distribution with plug-ins imported, by the policy"
+    counts = "0 plug-ins used, 1 distribution with plug-ins imported, accepted by the policy"
     assert ruled("plugins", listed, report(run={"imported": [PLUGIN]})) == ("MET", counts)
-    counts = "1 plug-in used, 0 distributions with plug-ins imported, by the policy"
+    counts = "1 plug-in used, 0 distributions with plug-ins imported, accepted by the policy"
     assert ruled("plugins", listed, report(run={"plugins": [USED]})) == ("MET", counts)
     assert ruled("plugins", listed, report()) == (
         "MET",
-        "the record lists no plug-in, used or imported",
+        "the record lists no plug-in that was used or imported",
     )
 
 
@@ -570,8 +576,7 @@ def test_the_lock_of_a_run() -> None:
         ruled("lock", asked, report(environment={**good, "lock_sha256": "3" * 64}))[0] == "REFUSED"
     )
     assert (
-        ruled("lock", asked, report())[1]
-        == "the environment of the run was not made from a lock file"
+        ruled("lock", asked, report())[1] == "the run's environment was not made from a lock file"
     )
     assert ruled("lock", basis(), report()) == ("MET", "not required")
 
@@ -593,7 +598,7 @@ def test_start_files_of_every_environment_are_the_policys(by: str) -> None:
     listed = basis("environment: {start_files: [{name: good.pth}, {name: evil.pth}]}")
     assert ruled("start_files", listed, one) == (
         "MET",
-        "1 file that Python may read at its start, by the policy",
+        "1 file that Python may read at its start, accepted by the policy",
     )
     two = ruled("start_files", listed, with_files(["evil.pth", "worse.pth"]))
     assert (two[0], "worse.pth" in two[1], "evil.pth" in two[1]) == ("REFUSED", True, False)

@@ -80,9 +80,9 @@ def test_a_trial_is_of_the_place_it_names() -> None:
 @pytest.mark.parametrize(
     ("about", "why"),
     [
-        ({}, "node None, but the run has no such node"),
-        ({"node": 3}, "node 3, but the run has no such node"),
-        ({"node": True}, "node True, but the run has no such node"),
+        ({}, "node None, which is not among the run's nodes"),
+        ({"node": 3}, "node 3, which is not among the run's nodes"),
+        ({"node": True}, "node True, which is not among the run's nodes"),
         ({"node": 0, "lost": True}, "which was not lost"),
     ],
 )
@@ -173,9 +173,12 @@ def test_only_a_lost_node_voids_what_nobody_saw(kind: str, code: VoidCode | None
     [
         ({}, ""),
         ({"machines": None, "jobs": 3}, ""),
-        ({"jobs": 2}, "something that no run over machines has"),
-        ({"environments": {"candidate": None}}, "something that no run over machines has"),
-        ({"farm": FarmFacts.model_construct(nodes=[])}, "something that no run over machines has"),
+        ({"jobs": 2}, "contains data that a run over machines never has"),
+        ({"environments": {"candidate": None}}, "contains data that a run over machines never has"),
+        (
+            {"farm": FarmFacts.model_construct(nodes=[])},
+            ("contains data that a run over machines never has"),
+        ),
         ({"machines": ["a", "a"]}, "lists a machine twice"),
         ({"needs": Needs(cores=2)}, ""),
         ({"needs": Needs(cores=3)}, "needs 3 cores"),
@@ -221,5 +224,7 @@ def test_what_goes_with_a_node_goes_at_once(later: int, refused: bool) -> None:
     witness = Witness(known, files.__getitem__)
     for name, text in files.items():
         witness.hear(name, History.read(text, size=2))
-    with pytest.raises(Contradiction, match="which was lost once") if refused else nullcontext():
+    with (
+        pytest.raises(Contradiction, match="which was lost only once") if refused else nullcontext()
+    ):
         witness.demand(Judgement(verdict="PASS", as_expected=True, reasons=[], cells=[]), ())

@@ -88,13 +88,13 @@ def test_what_ran_contradicts_a_reason(
             "use: torch-allreduce",
             "llama",
             "2 KV heads cannot be split over 3 ranks",
-            "runs any model",
+            "is not an engine",
         ),
         (
             "entry: subject:meet",
             "llama",
             "2 KV heads cannot be split over 3 ranks",
-            "runs any model",
+            "is not an engine",
         ),
     ],
 )

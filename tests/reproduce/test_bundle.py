@@ -126,7 +126,7 @@ def test_a_bundle_is_verified_and_shown_as_its_run_is(
     for command, code in (("verify", 3), ("show", 64)):
         found = told(command, bundle)
         assert found[0] == code, found
-        assert "the bundle must not be unpacked" in found[1]
+        assert "the bundle is not safe to unpack" in found[1]
     assert list(empty.iterdir()) == []
 
 
@@ -233,9 +233,11 @@ def test_only_a_finished_run_as_it_was_signed_is_bundled(ann: Person, project: P
         assert not out.exists() or out.read_text() == "mine"
 
     events.write_bytes(data + b"\n")
-    refused("was changed after it was signed; bundle the run as it was made")
+    refused(
+        "was changed after it was signed; restore the run as it was signed, and bundle it again"
+    )
     events.unlink()
-    refused("is not there")
+    refused("is missing")
     events.symlink_to("/etc/passwd")
     refused("is a link")
     events.unlink()
@@ -245,7 +247,7 @@ def test_only_a_finished_run_as_it_was_signed_is_bundled(ann: Person, project: P
     (ran.folder / "evidence" / "notes.txt").unlink()
     refused("the run has no input nothing", "--input", "nothing=/etc/passwd")
     out.write_text("mine")
-    refused("already exists; remove it, or give another file with --out")
+    refused("already exists; remove it, or choose another file with --out")
     (ran.folder / "report.md").unlink()
     refused("is not a finished run")
 
@@ -271,8 +273,8 @@ def test_inputs_are_carried_up_to_a_limit(ann: Person, project: Project, tmp_pat
     (place / WORDS / "data" / "a" / "b").write_text("c")
     changed = ann("bundle", str(ran.folder), "--out", str(ann.folder / "more"), cwd=place)
     assert (
-        "input small is not included, only its digest: the files there are not those that the"
-        " run used" in changed.out
+        "input small is not included, only its digest: the files at that path differ from the"
+        " files that the run used" in changed.out
     )
 
 
@@ -313,11 +315,13 @@ def test_inputs_are_carried_of_a_scenario_outside_a_repository(ann: Person, tmp_
     elsewhere.write_text("changed")
     (place / "words.txt").unlink()
     found, _ = carried("less")
-    assert found["far"] == "the files there are not those that the run used"
-    assert "it was not found here; give its path with --input NAME=PATH" in found["words"]
+    assert found["far"] == "the files at that path differ from the files that the run used"
+    assert (
+        "it was not found on this machine; pass its path with --input NAME=PATH" in found["words"]
+    )
     assert (found["own"], found["made"]) == ("", "")
     found, _ = carried("another-user", XDG_CACHE_HOME=str(tmp_path / "empty"))
-    assert all("it was not found here" in why for why in found.values())
+    assert all("it was not found on this machine" in why for why in found.values())
 
 
 def test_secrets_are_told_by_the_names_of_variables() -> None:

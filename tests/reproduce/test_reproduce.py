@@ -210,7 +210,9 @@ def test_files_git_never_knew_are_named(
     report = ann.send(bob, made(ann, place, scenario="scenarios/more"))
     done = bob("reproduce", str(report), "--repo", str(mine))
     assert done.code == 2
-    assert "had 2 files that git did not track; the evidence contains those that ran" in done.out
+    assert (
+        "had 2 files that git did not track; the evidence contains the files that ran" in done.out
+    )
     assert bob("reproduce", str(report), "--dry-run", cwd=mine).code == 0
 
 

@@ -369,7 +369,7 @@ def test_what_cannot_be_changed_here_is_named_with_the_reason(
         "rankproof",
     }
     assert machine | {"variable NCCL_DEBUG", "package torch", "package transformers"} <= left.keys()
-    assert "nothing here can change it" not in left.values()
+    assert "this machine cannot change it" not in left.values()
     assert "they do not have it" in left["variable NCCL_DEBUG"]
     known = differences(
         opened.scenario.needs,

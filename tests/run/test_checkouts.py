@@ -144,7 +144,7 @@ def test_what_cannot_be_built_is_said(offered: dict[str, str], tmp_path: Path) -
     assert str(tmp_path) not in said
     checkouts.write(repository, "own", "1.0", "")
     assert problem(path="own", name="other").endswith(
-        "is own 1.0; call it own in environment.packages"
+        "builds own 1.0; name it own in environment.packages"
     )
 
 
@@ -356,8 +356,8 @@ def test_a_package_that_was_never_built_cannot_be_brought_along(
     (cell,) = ran.record.judgement.cells
     assert [str(reason) for reason in cell.reasons] == [
         (
-            "environment of the candidate: nowhere is not available: it is not in the cache, and"
-            " pip finds no version of it"
+            "environment of the candidate: nowhere is not available, because it is not in the"
+            " cache and pip cannot find it"
         )
     ]
     signer = ("--signer", fingerprint(ran), "--results", str(tmp_path / "again"))
@@ -366,7 +366,7 @@ def test_a_package_that_was_never_built_cannot_be_brought_along(
     )
     assert missing.code == 2
     assert (
-        "CANNOT TELL: package own of the candidate was to be built from HEAD of a checkout, but the"
-        " run never built it, because its cells were skipped; run the scenario itself next to that"
+        "CANNOT TELL: package own of the candidate comes from HEAD of a checkout, but the run"
+        " never built it, because its cells were skipped; run the scenario itself next to that"
         " checkout" in missing.out
     )

@@ -79,7 +79,12 @@ def test_each_question_is_a_signed_run_with_a_control_that_failed(
             [[-1]],
             "must be a list of texts or lists of token ids",
         ),
-        ("stress_test_pipeline", "hf-tensor", PROMPTS, "is only for stages that pass states on"),
+        (
+            "stress_test_pipeline",
+            "hf-tensor",
+            PROMPTS,
+            "is only for pipelines, whose stages pass states on",
+        ),
         ("stress_test_pipeline", "mlx-pipeline", PROMPTS, "carried.made_anew"),
     ],
 )

@@ -162,7 +162,7 @@ def test_what_cannot_be_had_is_skipped_and_said(
     assert offline.code == 2
     (cell,) = offline.record.judgement.cells
     assert (cell.verdict, cell.candidate) == ("SKIPPED", None)
-    why = "greeting==2.0 is not available: it is not in the cache, and pip finds no version of it"
+    why = "greeting==2.0 is not available, because it is not in the cache and pip cannot find it"
     assert [str(one) for one in cell.reasons] == [f"environment of the candidate: {why}"]
 
 
@@ -271,14 +271,16 @@ def test_a_run_that_tells_other_environments_is_not_judged_the_same(
         return f"{record.judgement.verdict}: {'; '.join(record.judgement.reasons)}"
 
     assert verdict(lambda _facts: None) == "PASS: "
-    assert "the control's environment is not what the scenario asks for" in verdict(other_version)
+    assert "the control's environment does not meet the scenario's requirements" in verdict(
+        other_version
+    )
     assert (
         "candidate: greeting 2.0 was installed, but a rank found 2.0 or other files of it"
         in verdict(other_files)
     )
     assert "not in Python 3.99.0" in verdict(other_python)
     assert "ran, but the control's environment was not made" in verdict(no_environment)
-    assert "environment is not what the scenario asks for" in verdict(swapped)
+    assert "environment does not meet the scenario's requirements" in verdict(swapped)
 
 
 @pytest.mark.parametrize(

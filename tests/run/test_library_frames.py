@@ -64,10 +64,10 @@ def test_a_file_is_named_from_its_package_down(
 ) -> None:
     """A path of one machine means nothing on another; and a file without a line is not a place."""
     linted = rankproof("lint", str(scenario({"scenario.yaml": stated(file, "x")})))
-    assert "must_fail.file: must be a file of a library" in linted.out + linted.err
+    assert "must_fail.file: must be the path of a library's file" in linted.out + linted.err
     bare = SCENARIO.replace("source: assert thing", "message: x, file: yaml/parser.py")
     linted = rankproof("lint", str(scenario({"scenario.yaml": bare})))
     assert (
-        "must_fail.file: is not enough; also give the line in it (source)"
+        "must_fail.file: is not enough; add source, the line in this file"
         in linted.out + linted.err
     )

@@ -112,7 +112,7 @@ def test_a_program_is_an_arm_from_a_revision(tmp_path: Path, rankproof: Run) -> 
             "matrix: {ranks: [2], backend: [gloo]}",
             "a program joins no group",
         ),
-        ("deadline: 20s", "deadline: 20s, start: warm", "a program is always started fresh"),
+        ("deadline: 20s", "deadline: 20s, start: warm", "programs are always started fresh"),
         (
             "kind: exit, ranks: every, code: 0",
             "kind: within, ranks: every, event: said, limit: 1s",

@@ -270,7 +270,7 @@ def test_a_copy_whose_files_are_the_commits_is_proof(workshop: Workshop, way: st
     assert ran.code == 0, ran.out + ran.err
     found = workshop.gate()
     assert found.answer == "OPEN", found.requirements
-    ran = "the candidate ran the commit's code, as far as ranks report what they loaded"
+    ran = "the candidate ran the commit's code, according to the files that ranks report"
     assert word(found) == f"MET: {ran}; other packages are compared with their own RECORD"
 
 
@@ -310,8 +310,8 @@ def test_what_is_installed_on_purpose_passes_and_no_gate_takes_it(workshop: Work
     assert ran.code == 0, ran.out + ran.err
     found = workshop.gate()
     assert found.answer == "CLOSED"
-    assert (
-        word(found) == "REFUSED: the subject is the installed code (subject.of), not the commit's"
+    assert word(found) == (
+        "REFUSED: the subject is the installed code (subject.of), not the code of the commit"
     )
 
 

@@ -213,7 +213,7 @@ def test_the_working_tree_can_be_compared_with_a_revision(
         (
             "0123456",
             (
-                "is not a commit of the scenario's repository; to use another repository, give"
+                "is not a commit of the scenario's repository; to use another repository, pass"
                 " --repo PATH"
             ),
         ),
@@ -244,9 +244,9 @@ def test_a_revision_that_cannot_be_had_is_named(
     ("key", "value", "said"),
     [
         ("rev", "--exec=touch x", "hyphen"),
-        ("repo", "https://example.org/a.git", "nothing is fetched"),
-        ("repo", "git@example.org:a.git", "nothing is fetched"),
-        ("repo", "ext::sh -c touch% x", "nothing is fetched"),
+        ("repo", "https://example.org/a.git", "Rankproof does not fetch repositories"),
+        ("repo", "git@example.org:a.git", "Rankproof does not fetch repositories"),
+        ("repo", "ext::sh -c touch% x", "Rankproof does not fetch repositories"),
     ],
 )
 def test_addresses_and_options_are_refused_before_git_sees_them(

@@ -160,7 +160,7 @@ def test_a_server_that_dies_at_its_first_request_is_named(
     sign_again(ran)
     verified = rankproof("verify", str(ran.folder / "report.md"), "--signer", signer(ran))
     assert verified.code == 3
-    assert "the end of process 0 of engine is not as in its events" in verified.out
+    assert "the end of process 0 of engine differs from its events" in verified.out
 
 
 @pytest.mark.whole
@@ -397,7 +397,7 @@ ON_HOSTS = SCENARIO.replace(
 
 
 @pytest.mark.whole
-@pytest.mark.skipif(bool(refusal()), reason="test hosts cannot be made here")
+@pytest.mark.skipif(bool(refusal()), reason="test hosts cannot be created on this machine")
 def test_processes_of_a_service_are_on_hosts_of_their_own(
     served: Callable[..., Ran], rankproof: Run
 ) -> None:
@@ -416,7 +416,7 @@ def test_processes_of_a_service_are_on_hosts_of_their_own(
 
 
 @pytest.mark.whole
-@pytest.mark.skipif(bool(refusal()), reason="test hosts cannot be made here")
+@pytest.mark.skipif(bool(refusal()), reason="test hosts cannot be created on this machine")
 def test_a_link_between_processes_of_a_service_is_cut(served: Callable[..., Ran]) -> None:
     """The wire proves it, and nothing is left of the hosts."""
     fault = "{id: cut, kind: partition, service: engine, ranks: [1], at: request.begin}"

@@ -115,7 +115,7 @@ SLIPS = {
     ),
     "argument that is not given": (
         {"scenario.yaml": SCENARIO.replace(CANDIDATE, "candidate: {}")},
-        ["scenario.yaml:8:14: subject.candidate.with: lacks broken for meet in subject.py"],
+        ["scenario.yaml:8:14: subject.candidate.with: does not set broken for meet in subject.py"],
     ),
     "axis": (
         {"scenario.yaml": SCENARIO.replace("matrix: {", "matrix: {speed: [1, 2], ")},
@@ -123,7 +123,7 @@ SLIPS = {
     ),
     "context": (
         {"subject.py": SUBJECT.replace("context, *, broken", "*, broken")},
-        ["the first parameter of an entry must be the rank's context"],
+        ["add a first parameter for the rank's context"],
     ),
     "coroutine": (
         {"subject.py": SUBJECT.replace("def meet", "async def meet")},
@@ -204,8 +204,8 @@ def test_an_old_revision_without_the_function_is_named(tmp_path: Path, told: Sli
     )
     (problem,) = told(repo / "meet")
     assert problem == (
-        "scenario.yaml:10:10: subject.control.rev: subject.py as the control has it "
-        f'(v1, commit {old[:12]}) has no function "meet"; it has join. Give a revision that has it'
+        "scenario.yaml:10:10: subject.control.rev: subject.py as the control has it (v1, commit"
+        f' {old[:12]}) has no function "meet"; it has join. Choose a revision that has it'
     )
 
 
@@ -370,7 +370,7 @@ def test_a_program_that_cannot_be_started_is_a_slip(
     found = told(scenario({"scenario.yaml": PROGRAM.replace("[sh, rank.sh]", line), **files}))
     assert bool(found) == bool(words)
     assert all(
-        problem.startswith("scenario.yaml:7:12: subject.program: starts nothing in the ")
+        problem.startswith("scenario.yaml:7:12: subject.program: cannot be started in the ")
         for problem in found
     )
     assert all(words in problem for problem in found[-1:])
@@ -434,16 +434,16 @@ def test_what_reading_cannot_tell_is_left_to_importing(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "arguments", "said"),
     [
-        ("def f(c, a, b): pass", ["a"], [(None, "lacks b for")]),
+        ("def f(c, a, b): pass", ["a"], [(None, "does not set b for")]),
         ("def f(c, *, fixed): pass", ["fixd"], [("fixd", "is not a parameter of")]),
         (
             "def f(c, *, fixed, more): pass",
             ["fixd"],
-            [("fixd", "is not a parameter of"), (None, "lacks more for")],
+            [("fixd", "is not a parameter of"), (None, "does not set more for")],
         ),
         ("def f(c, **kw): pass", ["anything"], []),
         ("def f(*args, **kw): pass", ["anything"], []),
-        ("def f(c): pass", ["c"], [("c", "gives to the rank's context")]),
+        ("def f(c): pass", ["c"], [("c", "receives the rank's context")]),
         (
             "def f(c, a, /): pass",
             ["a"],
@@ -452,7 +452,7 @@ def test_what_reading_cannot_tell_is_left_to_importing(text: str) -> None:
         (
             "def f(): pass",
             [],
-            [(None, "the first parameter of an entry must be the rank's context")],
+            [(None, "add a first parameter for the rank's context")],
         ),
     ],
 )

@@ -159,7 +159,7 @@ def test_a_statement_is_not_needed(signed: Signed) -> None:
     signed.envelope.unlink()
     found = signed.verify()
     assert found.ok
-    assert step(found, "statement") == ("absent", "there is no statement for machines")
+    assert step(found, "statement") == ("absent", "the folder has no statement for machines")
 
 
 def _predicate(change: Callable[[dict[str, Any]], object]) -> Callable[[dict[str, Any]], object]:

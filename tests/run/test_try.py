@@ -79,7 +79,7 @@ def test_one_trial_of_each_arm_is_printed_and_nothing_is_left(
             "float32 [4], sha256 " + digest(kept, "sums") + "...: -0.1 to 1.5, 1 NaN, 1 infinite",
         ),
     ]
-    assert "      stray.txt is not an artefact: its name is not that of an artefact" in kept
+    assert "      stray.txt is not an artefact: its name is not a valid artefact" in kept
     assert digest(candidate.partition("rank 0 kept")[2], "sums") != digest(kept, "sums")
     assert re.search(r"    holds  met +rank 0: thing thing; rank 1: ", candidate)
     assert re.search(
@@ -169,7 +169,7 @@ def test_what_cannot_be_tried_is_told(scenario: Write, rankproof: Run) -> None:
     whole = str(folder / "scenario.yaml")
     unknown = rankproof("run", whole, "--try", "--cell", "ranks=9")
     assert (unknown.code, unknown.out.count("candidate:")) == (64, 0)
-    assert "there is no cell ranks=9; the cells are ranks=2,backend=none" in unknown.err
+    assert "cell ranks=9 does not exist; the cells are ranks=2,backend=none" in unknown.err
     alone = rankproof("run", whole, "--cell", "ranks=2,backend=none")
     assert alone.code == 64
     assert "--cell needs --try" in alone.err

@@ -149,7 +149,7 @@ REFERENCE = "  reference: {with: {}}\n"
             "layers",
             "allows 4 times the reference's noise (layers",
         ),
-        ("kind: equivalent", "", "has no size of defect that it must detect (sees)"),
+        ("kind: equivalent", "", "does not set sees, the size of a defect that it must detect"),
         ('kind: shards-cover, replicated: [norm, "*"]', "replicated[1]", "matches every tensor"),
         ('kind: shards-cover, replicated: ["?*"]', "replicated[0]", "matches every tensor"),
     ],

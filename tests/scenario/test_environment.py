@@ -90,7 +90,7 @@ def test_an_arms_environment_takes_the_place_of_the_subjects() -> None:
         ('{packages: {it: {path: ../it, rev: "--all"}}}', "cannot begin with a hyphen"),
         (
             '{requirements: r.txt, packages: {it: "1"}}',
-            "has it, but requirements lists every package",
+            "has it, but with requirements, packages may contain only checkouts",
         ),
         ("{requirements: ../r.txt}", "must stay inside the scenario's folder"),
         ('{packages: {torch: "2.13.0"}, torch: cuda}', "environment.torch: must be cpu or any"),
@@ -197,11 +197,11 @@ def test_what_is_not_there_is_named_with_what_was_asked_for() -> None:
         return list(asked.unmet(python=python, packages=packages))
 
     assert unmet(it="1", own="0") == []
-    assert unmet("3.1", it="1", own="0") == ["Python 3.13 was requested, but 3.1 is installed"]
-    assert unmet(it="1.1", own="0") == ["it 1.0 was requested, but 1.1 is installed"]
+    assert unmet("3.1", it="1", own="0") == ["Python 3.13 is required, but 3.1 is installed"]
+    assert unmet(it="1.1", own="0") == ["it 1.0 is required, but 1.1 is installed"]
     assert unmet() == [
-        "it 1.0 was requested, but it is not installed",
-        "own was requested from a checkout, but own is not installed",
+        "it 1.0 is required, but it is not installed",
+        "own is required from a checkout, but own is not installed",
     ]
     assert unmet(it="1", own="0", torch="2.13.0+cpu", numpy="2") == []
     brought = {
@@ -213,12 +213,12 @@ def test_what_is_not_there_is_named_with_what_was_asked_for() -> None:
     }
     assert unmet(it="1", own="0", **brought) == [
         (
-            "torch for the CPU was requested, but cuda-toolkit 13, nvidia-cublas 13, nvidia-nvtx"
-            " 1 and 1 more is installed"
+            "torch for the CPU is required, but cuda-toolkit 13, nvidia-cublas 13, nvidia-nvtx 1"
+            " and 1 more is installed"
         )
     ]
     assert unmet(it="1", own="0", torch="2.13.0+cu126") == [
-        "torch for the CPU was requested, but torch 2.13.0+cu126 is installed"
+        "torch for the CPU is required, but torch 2.13.0+cu126 is installed"
     ]
     del brought["torch"]
     assert unmet(it="1", own="0", **brought) == []

@@ -128,7 +128,7 @@ def test_every_link_fault_takes_test_hosts(good: str, problems: Any, link: str) 
         ("kind: latency, by: 0s", "by", "more than 0"),
         ("kind: bandwidth, per_second: 0B", "per_second", "at least 1"),
         ("kind: reset, to: [3]", "to[0]", "is not a host; the hosts are 0 to 2"),
-        ("kind: reset, to: [1]", "to", "has no link for a rank on host 1 in a world of 2"),
+        ("kind: reset, to: [1]", "to", "has no link to host 1 for this rank in a world of 2"),
         ("kind: reset, to: []", "to", "is empty"),
         ("kind: partition, way: out", "way", "both"),
         ("kind: half-open, way: both", "way", "out"),
@@ -151,17 +151,17 @@ def test_a_link_fault_that_could_do_nothing_is_told(
     [
         ("hosts: 0", "world.hosts", "1"),
         ("hosts: 65", "world.hosts", "64"),
-        ("placement: blocks", "world.placement", "there are none; add hosts"),
+        ("placement: blocks", "world.placement", "the scenario has none; add hosts"),
         ("hosts: 2, placement: block", "world.placement", "must be round-robin, blocks, or a list"),
         (
             "hosts: 2, placement: [0, 1, 2, 0]",
             "world.placement",
-            "has host 2, but the hosts are 0 to 1",
+            "contains host 2, but the hosts are numbered 0 to 1",
         ),
         (
             "hosts: 2, placement: [0, 1, 1]",
             "world.placement",
-            "has no host for rank 3 of a world of 4",
+            "has no host for rank 3 in a world of 4",
         ),
         ("hosts: 2, placement: [0, one]", "world.placement[1]", "must be the number of a host"),
     ],
@@ -194,7 +194,7 @@ def test_ranks_are_placed_as_it_is_written() -> None:
         (
             ["id: f, kind: kill, ranks: [1], at: a, arm: control"],
             "arm",
-            "the control of a claim must fail because of its code",
+            "a claim's control must fail because of its code",
         ),
         (
             ["id: f, kind: kill, ranks: [1], at: rank.exited"],
@@ -270,7 +270,7 @@ def test_ranks_are_placed_as_it_is_written() -> None:
         (
             ["id: f, kind: kill, ranks: [0], at: a", "id: f, kind: kill, ranks: [1], at: a"],
             "id",
-            "is also the id of another one",
+            "is used twice",
         ),
         (
             [
@@ -364,7 +364,7 @@ def test_two_faults_of_the_hub_with_one_id_are_a_mistake_of_the_file(
     assert problems(with_faults(good, f"id: f, {fault}", f"id: g, {fault}") + hub) == ()
     (found,) = problems(with_faults(good, f"id: f, {fault}", f"id: f, {fault}") + hub)
     assert (found.key, found.kind) == ("faults[1].id", "error")
-    assert "is also the id of another one" in found.message
+    assert "is used twice" in found.message
 
 
 def test_a_program_is_struck_at_an_event_of_its_own(good: str, problems: Any) -> None:
@@ -383,4 +383,4 @@ def test_a_program_is_struck_at_an_event_of_its_own(good: str, problems: Any) ->
         for event in ("ready", "rank.begin")
     ]
     assert at[0] == []
-    assert "which a program does not have" in at[1][0]
+    assert "but this subject is a program" in at[1][0]

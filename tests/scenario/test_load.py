@@ -225,7 +225,10 @@ def test_lint_says_what_a_run_will_not_show(folder: Path) -> None:
         ("matrix.ranks[0]", "a world with one rank does not test anything distributed"),
         (
             "faults[0].at",
-            "comes after the subject returned; no check needs a later event, so it has no effect",
+            (
+                "takes effect after the subject returned, but no check needs a later event; use an"
+                " earlier event"
+            ),
         ),
         ("checks", "no check covers more than the end of rank 1 in a world of 2"),
     ]
@@ -256,7 +259,7 @@ def test_of_two_ranks_that_differ_both_do(
     ("control", "candidate", "kind", "words"),
     [
         (1, 5, "error", "cannot be shown"),
-        (20, 59, "note", "needs"),
+        (20, 59, "note", "are needed"),
         (60, 300, None, ""),
     ],
 )

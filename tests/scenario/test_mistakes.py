@@ -112,7 +112,7 @@ def test_an_alias_is_one_problem(good: str, problems: Any) -> None:
         ("{memory: 2GiB}", "{cores: 017}", "needs.cores", "whole number"),
         ("{memory: 2GiB}", "{nix: yes}", "needs.nix", "true or false"),
         ("{memory: 2GiB}", "[2GiB]", "needs", "mapping"),
-        ("entry: subject:warm_up", "path: .", "subject", "one of entry, program or use"),
+        ("entry: subject:warm_up", "path: .", "subject", "set entry, program or use"),
         (
             "entry: subject:warm_up",
             "entry: a:b\n  use: torch",
@@ -242,7 +242,7 @@ def test_an_alias_is_one_problem(good: str, problems: Any) -> None:
             "trials.accept.failure_rate_below",
             "unit",
         ),
-        ("id: same-identity", "id: tokenizer-ready", "checks[1].id", "id of another one"),
+        ("id: same-identity", "id: tokenizer-ready", "checks[1].id", "is used twice"),
         ("kind: agree, ", "", "checks[1].kind", "has no kind"),
         (
             "kind: agree",
@@ -489,7 +489,7 @@ def test_a_hint_is_what_was_meant(
 
 @pytest.mark.parametrize(
     ("hosts", "said"),
-    [("hosts: 5,", "(host 4)"), ("hosts: 3, placement: [0, 0, 1, 1],", "(host 2)")],
+    [("hosts: 5,", "leaves host 4"), ("hosts: 3, placement: [0, 0, 1, 1],", "leaves host 2")],
 )
 def test_a_host_without_a_rank_is_noted(good: str, tmp_path: Path, hosts: str, said: str) -> None:
     """A note and no error: whoever narrows a run to fewer ranks has such hosts on purpose."""

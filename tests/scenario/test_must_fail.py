@@ -65,7 +65,7 @@ def test_what_can_be_stated(must_fail: str, subject: str) -> None:
 @pytest.mark.parametrize(
     ("must_fail", "subject", "told"),
     [
-        ("ranks: [1]", ENTRY, "give check, or hang"),
+        ("ranks: [1]", ENTRY, "set check, or hang"),
         (
             "check: same, ranks: [1], missing: true, shape: true",
             ENTRY,
@@ -76,12 +76,12 @@ def test_what_can_be_stated(must_fail: str, subject: str) -> None:
         (
             "hang: {function: f}, ranks: [1], shape: true",
             ENTRY,
-            ".shape: needs a check, but a hang fails none",
+            ".shape: needs a check, but a control that hangs fails no check",
         ),
         (
             "check: same, ranks: [1], code: 3, missing: true",
             ENTRY,
-            ".missing: cannot be combined with a stated end",
+            ".missing: cannot be combined with error, source, message",
         ),
         (
             "check: works, ranks: [1], missing: true",
@@ -108,27 +108,31 @@ def test_what_can_be_stated(must_fail: str, subject: str) -> None:
         (
             "check: works, ranks: [1], also: [{ranks: [0]}]",
             ENTRY,
-            "does not say how those ranks end",
+            "does not state how these ranks end",
         ),
-        ("check: ended, ranks: [1]", ENTRY, "which is all that"),
+        ("check: ended, ranks: [1]", ENTRY, "checks nothing else"),
         ("check: ended, ranks: [1], signal: segv", ENTRY, "like SIGSEGV"),
         ("check: ended, ranks: [1], code: 3, signal: SIGSEGV", ENTRY, "cannot be combined with"),
         ("check: ended, ranks: [1], code: 0", ENTRY, ".code"),
         ("check: works, ranks: [1], within: 5s", ENTRY, ".within: is only for a hang"),
-        ("hang: {}, ranks: [1]", ENTRY, "give source or function"),
+        ("hang: {}, ranks: [1]", ENTRY, "set source or function"),
         ("hang: {function: f, source: f()}, ranks: [1]", ENTRY, "cannot be combined with"),
         (
             "hang: {function: f, fails: works}, ranks: [1]",
             ENTRY,
-            "is not a check that compares the ledgers of stopped ranks",
+            "must be a check that compares the ledgers of stopped ranks",
         ),
         (
             "hang: {function: f}, ranks: [1], error: OSError, message: x",
             ENTRY,
-            "is not for a rank that hangs",
+            "cannot describe a rank that hangs",
         ),
         ("hang: {after: asked}, ranks: [1]", ENTRY, "is only for programs"),
-        ("hang: {function: f}, ranks: [1]", PROGRAM, "cannot be located in a program"),
+        (
+            "hang: {function: f}, ranks: [1]",
+            PROGRAM,
+            "cannot be located by source or function in a program",
+        ),
         ("hang: {function: f}, ranks: [1], within: 500ms", ENTRY, "is too short"),
         ("hang: {function: f}, ranks: [1], within: 3.9s", ENTRY, "is too short"),
         ("hang: {function: f, polls: f}, ranks: [1]", ENTRY, "polls"),

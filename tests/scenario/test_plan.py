@@ -43,7 +43,7 @@ def test_hosts_say_what_a_world_is(good: str) -> None:
         ("ranks=3,hosts=3,backend=gloo", 3, {}),
     ]
     assert found[1].values == {"ranks": 3, "hosts": 3, "backend": "gloo"}
-    with pytest.raises(ScenarioError, match="so a machine would have no rank"):
+    with pytest.raises(ScenarioError, match="would leave a machine without a rank"):
         of_matrix(good, "{ranks: [2, 3], hosts: [1, 3]}")
     assert (
         len(

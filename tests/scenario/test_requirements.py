@@ -53,8 +53,8 @@ def test_what_a_compiler_writes_is_read() -> None:
         ("-r other.txt", "includes another file"),
         ("--constraint=other.txt", "includes another file"),
         ("-e ../numpy", "is an editable install"),
-        ("--index-url https://example.org/simple", "sets where pip looks"),
-        ("--find-links=/wheels", "sets where pip looks"),
+        ("--index-url https://example.org/simple", "sets where pip searches"),
+        ("--find-links=/wheels", "sets where pip searches"),
         ("--pre", "is an option"),
         (f"numpy==2.0 --config-settings=x --hash=sha256:{ONE}", "has the option --config-settings"),
         (f"numpy==2.0 --hash=sha256:{ONE} -i x", "has the option -i"),
@@ -99,9 +99,12 @@ def test_what_was_installed_is_held_against_the_file() -> None:
         return list(unmet_requirements(wanted, there, built=["own"]))
 
     assert told() == told(numpy=None) == told(own=("1", "x")) == []
-    assert told(uvicorn=None) == ["uvicorn 0.30 was requested, but uvicorn is not installed"]
-    assert told(numpy=("2.3.2", ONE)) == ["numpy 2.3.1 was requested, but 2.3.2 is installed"]
+    assert told(uvicorn=None) == ["uvicorn 0.30 is required, but uvicorn is not installed"]
+    assert told(numpy=("2.3.2", ONE)) == ["numpy 2.3.1 is required, but 2.3.2 is installed"]
     assert told(numpy=("2.3.1", "3" * 64)) == [
-        "numpy 2.3.1 is installed from a file whose sha256 333333333333 was not requested"
+        (
+            "numpy 2.3.1 was installed from a file with sha256 333333333333, which the requirements do"
+            " not allow"
+        )
     ]
-    assert told(extra=("1", ONE)) == ["extra 1 is installed, but was not requested"]
+    assert told(extra=("1", ONE)) == ["extra 1 is installed, but is not among the requirements"]

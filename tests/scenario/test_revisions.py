@@ -44,7 +44,10 @@ def test_arms_without_revisions_are_a_note_that_says_what_a_run_needs(
     assert one.lacks_revisions
     (note,) = [note for note in one.notes if note.key == "subject.control"]
     assert (note.kind, note.line) == ("note", 8)
-    assert note.message.startswith(f"{SAME}; a run needs two revisions (--candidate and --control)")
+    assert note.message.startswith(
+        f"{SAME}. Such a scenario is SKIPPED unless a run names two"
+        " revisions (--candidate and --control)"
+    )
 
 
 @pytest.mark.parametrize("arm", ["candidate", "control"])

@@ -46,11 +46,11 @@ def test_a_scenario_with_a_service_is_read(problems: Any, text: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('"{port}"]', '"80"]', "does not say on which port to listen"),
+        ('"{port}"]', '"80"]', "does not state on which port to listen"),
         ("service: engine}", "service: engin}", "is not a service of this scenario"),
         ("{engine: {flags", "{engin: {flags", "is not a service of this scenario, but control"),
-        ("  - {id: engine-serves, kind: served, service: engine}\n", "", "may end unseen"),
-        ("backend: [none]}", "backend: [none]}\nworld: {hosts: 2}", "is on this machine"),
+        ("  - {id: engine-serves, kind: served, service: engine}\n", "", "may fail unnoticed"),
+        ("backend: [none]}", "backend: [none]}\nworld: {hosts: 2}", "runs on this machine"),
         ('"{port}"]', '"{port}"]\n    processes: 17', "17"),
         ('"{port}"]', '"{port}"]\n    starts: 2', "is only for keep: cell"),
         ('"{port}"]', '"{port}"]\n    ready: {http: health}', "must be the path of a URL"),
@@ -83,11 +83,11 @@ def test_what_may_be_meant_is_noted(tmp_path: Path, addition: str, message: str)
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        (KILL.replace("[0]", "[1]"), "has no process 1"),
+        (KILL.replace("[0]", "[1]"), "names process 1"),
         (KILL.replace("engine,", "engin,"), "is not a service of this scenario"),
         (
             "{id: f, kind: raise, service: engine, ranks: [0], at: a.b, error: OSError}",
-            "cannot be struck by this kind",
+            "cannot have a fault of this kind",
         ),
         (
             "{id: f, kind: partition, service: engine, ranks: [0], at: a.b}",

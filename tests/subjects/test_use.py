@@ -107,7 +107,7 @@ def test_an_arm_that_is_asked_something_else_than_its_reference_is_a_mistake(
         )
     (found,) = problems(text)
     assert f"subject.{arm}" in found.key
-    assert "differs from the reference" in str(found)
+    assert "has a different value in the reference" in str(found)
     assert name in str(found)
 
 
@@ -212,21 +212,21 @@ def test_a_scenario_needs_no_python() -> None:
             "done.correct",
             "dine.correct",
             "checks[0].value",
-            "is not a value of torch-allreduce",
+            "is not a value that torch-allreduce reports",
             "collectives.done.correct",
         ),
         (
             "done.correct",
             "done.corect",
             "checks[0].value",
-            "is not a value of torch-allreduce",
+            "is not a value that torch-allreduce reports",
             "collectives.done.correct",
         ),
         (
             "torch-allreduce",
             "tokenizer-load",
             "inputs",
-            "has no tokenizer, which the candidate reads",
+            "does not set tokenizer, which the candidate reads",
             None,
         ),
     ],

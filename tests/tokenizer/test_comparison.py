@@ -139,7 +139,7 @@ def test_no_example_is_made_up() -> None:
 
     (found,) = difference(tokenizer(raw("byte_level")), tokenizer(other("byte_level", change)))
     assert found.example is None
-    assert "no text was found" in found.words
+    assert "no text that shows the difference was found" in found.words
 
 
 def test_a_form_is_compared_with_a_form_only() -> None:

@@ -89,7 +89,7 @@ def test_a_link_out_of_a_cache_is_not_followed(tmp_path: Path) -> None:
         if one.origin == "hub's cache"
     ]
     assert [one.complaint for one in found] == [
-        "is a link to a place outside the cache, /etc/passwd"
+        "is a link to a path outside the cache, /etc/passwd"
     ]
 
 

@@ -278,7 +278,7 @@ def test_a_model_file_alone_is_refused(piece_model: Path) -> None:
     """A folder without a tokenizer.json is not guessed at."""
     from harness.tokenizer import Unreadable
 
-    with pytest.raises(Unreadable, match="a class of transformers decides"):
+    with pytest.raises(Unreadable, match="A transformers class decides"):
         identify_folder(piece_model)
 
 

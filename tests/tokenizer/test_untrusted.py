@@ -84,10 +84,10 @@ BAD: dict[str, tuple[bytes, str]] = {
         "out of vocabulary",
     ),
     "two tokens with one id": (with_token("zz", 5), "share the id 5"),
-    "an id of 2^32 - 1": (with_token("zz", 2**32 - 1), "past every model's embedding"),
+    "an id of 2^32 - 1": (with_token("zz", 2**32 - 1), "beyond every model's embedding"),
     "an added token that takes another's id": (with_added("<zz>", 5), "share the id 5"),
-    "an added token of 2^32 - 1": (with_added("<zz>", 2**32 - 1), "past every model's embedding"),
-    "an added token with two ids": (with_added("a", 4711), "has the ids"),
+    "an added token of 2^32 - 1": (with_added("<zz>", 2**32 - 1), "beyond every model's embedding"),
+    "an added token with two ids": (with_added("a", 4711), "has two ids"),
     "a broken pattern": (with_(pre_tokenizer=split_at("(")), "Oniguruma error"),
     "a table that panics": (
         with_(normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA"}),
@@ -248,7 +248,7 @@ def test_templates_elsewhere_are_refused(tmp_path: Path) -> None:
     (tmp_path / "other" / "x.jinja").write_text("secret")
     folder = write_folder(tmp_path / "model", content=raw("byte_level"), config=CONFIG)
     (folder / "additional_chat_templates").symlink_to(tmp_path / "other")
-    assert "to a place outside" in refusal(folder)
+    assert "to a path outside" in refusal(folder)
 
 
 def test_names_in_the_configuration_are_not_opened(tmp_path: Path) -> None:

@@ -184,7 +184,9 @@ def _manifest(run: Run, change: Callable[[bytes], bytes]) -> str:
         pytest.param(lambda b: b + b"\n", id="empty line"),
         pytest.param(lambda b: b"\\" + b, id="sha256sum escape"),
         pytest.param(lambda b: b[:64].upper() + b[64:], id="upper case digest"),
-        pytest.param(lambda b: b + f"{ZEROS}  manifest.SHA256\n".encode(), id="lists itself"),
+        pytest.param(
+            lambda b: b + f"{ZEROS}  manifest.SHA256\n".encode(), id=("contains its own path")
+        ),
         pytest.param(lambda b: b + f"{ZEROS}  z{'/z' * 40}\n".encode(), id="too deep"),
         pytest.param(lambda _: b"x\n" * 200_000, id="200,000 lines"),
     ],

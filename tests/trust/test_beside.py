@@ -52,7 +52,7 @@ def test_views_that_are_there_are_drawn_again(run: Run) -> None:
     known = views(report_html=b"<p>\n", junit_xml=b"<x/>\n")
     ok, _, word, message = outcome(run, views=known)
     assert (ok, word) == (True, "absent")
-    assert message == "there are no views; missing: junit.xml, report.html"
+    assert message == "the folder has no views; missing: junit.xml, report.html"
     (run.folder / "report.html").write_bytes(b"<p>\n")
     ok, _, word, message = outcome(run, views=known)
     assert (ok, word, message) == (
@@ -70,7 +70,7 @@ def test_views_that_are_there_are_drawn_again(run: Run) -> None:
     (run.folder / "junit.xml").write_bytes(b"<y/>\n")
     ok, refusal, word, message = outcome(run, views=known)
     assert (ok, refusal, word) == (False, "VIEW EDITED", "refused")
-    assert message.startswith("junit.xml, line 1: the view says '<y/>'")
+    assert message.startswith("junit.xml, line 1: the view contains '<y/>'")
 
 
 def test_a_view_that_cannot_be_drawn_again(run: Run) -> None:
@@ -259,10 +259,10 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> Non
 @pytest.mark.parametrize(
     ("script", "words"),
     [
-        ("exit 1", "made no signature and gave no reason"),
-        ("exit 0", "made no signature and gave no reason"),
+        ("exit 1", "created no signature and reported no reason"),
+        ("exit 0", "created no signature and reported no reason"),
         ("echo no such key >&2; echo more >&2; exit 255", "no such key"),
-        ("echo '-----BEGIN SSH SIGNATURE-----'; exit 1", "gave no reason"),
+        ("echo '-----BEGIN SSH SIGNATURE-----'; exit 1", "reported no reason"),
     ],
 )
 def test_a_program_that_does_not_sign(

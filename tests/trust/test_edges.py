@@ -194,7 +194,9 @@ def test_a_line_of_signers_with_and_without_options(line: str, namespaces: str |
 )
 def test_a_line_of_signers_that_lacks_something(line: str) -> None:
     """It is named as no line, and never an error of another kind."""
-    with pytest.raises(SignersMalformed, match="line 1 is not `name options key-type key`"):
+    with pytest.raises(
+        SignersMalformed, match=("line 1 does not have the form `name options key-type key`")
+    ):
         read(line.encode())
 
 
@@ -212,12 +214,12 @@ def test_the_last_line_of_a_signature_twice() -> None:
 @pytest.mark.parametrize(
     ("stated", "words"),
     [
-        (b"a\nb", "line 2: the report says 'b', but the record renders to 'c'"),
-        (b"a", "line 2: the report says nothing, but the record renders to 'c'"),
-        (b"a\nc\nd", "line 3: the report says 'd', but the record renders to nothing"),
+        (b"a\nb", "line 2: the report contains 'b', but the record renders to 'c'"),
+        (b"a", "line 2: the report contains nothing, but the record renders to 'c'"),
+        (b"a\nc\nd", "line 3: the report contains 'd', but the record renders to nothing"),
         (
             b"a\n" + b"x" * 60,
-            f"line 2: the report says '{'x' * 60}', but the record renders to 'c'",
+            f"line 2: the report contains '{'x' * 60}', but the record renders to 'c'",
         ),
     ],
 )
@@ -233,7 +235,10 @@ def test_a_long_line_is_shown_from_shortly_before_the_difference() -> None:
     """Forty characters before the place in it where the two begin to differ."""
     same = "a" * 100
     said = first_difference(f"{same}b".encode(), f"{same}c".encode())
-    assert said == f"line 1: the report says '{'a' * 40}b', but the record renders to '{'a' * 40}c'"
+    assert (
+        said
+        == f"line 1: the report contains '{'a' * 40}b', but the record renders to '{'a' * 40}c'"
+    )
 
 
 def test_a_file_of_just_the_size_that_is_read(tmp_path: Path) -> None:
@@ -338,7 +343,9 @@ def test_five_files_beside_the_manifest_are_named(run: Run, count: int) -> None:
     assert "'extra-4'" in found.message
 
 
-@pytest.mark.parametrize(("named", "whose"), [(None, "no one"), ("SHA256:other", "SHA256:other")])
+@pytest.mark.parametrize(
+    ("named", "whose"), [(None, "no signer"), ("SHA256:other", "SHA256:other")]
+)
 def test_a_record_that_does_not_name_its_signer(run: Run, named: str | None, whose: str) -> None:
     """A record that says nobody signs it, or another key, is not the record of this signature."""
     found = run.verify(signer=lambda _read: named)
@@ -347,7 +354,7 @@ def test_a_record_that_does_not_name_its_signer(run: Run, named: str | None, who
 
 
 def test_what_a_good_verification_says(run: Run) -> None:
-    """Who signed, and the key; an unfinished one says that not every step ran."""
+    """Who signed, and the key; an unfinished one says that some steps did not run."""
     found = run.verify()
     assert (found.ok, found.word) == (True, "OK")
     assert found.message == f"signed by ci@example.org ({found.fingerprint})"
@@ -356,7 +363,7 @@ def test_what_a_good_verification_says(run: Run) -> None:
     assert (unfinished.ok, unfinished.word, unfinished.message) == (
         False,
         "NOT COMPLETE",
-        "not every step ran",
+        "some steps did not run",
     )
 
 

@@ -122,7 +122,7 @@ def stored(folder: str) -> dict[str, Stored]:
     for name, file in named.items():
         if name not in tensors or tensors[name].file.name != file:
             raise ValueError(
-                f"{INDEX} says that {file} contains {name}, but it does not; fetch both from the"
+                f"{INDEX} lists {name} in {file}, which does not contain it; fetch both from the"
                 " same revision"
             )
     if named and (lost := sorted(tensors.keys() - named.keys())):
@@ -198,8 +198,7 @@ def header(path: Path) -> dict[str, Stored]:
             and tensor.dtype in WIDTHS
         ):
             raise ValueError(
-                f"{path.name} has a number of bytes for {name} that does not match its shape;"
-                " fetch it again"
+                f"{path.name} has the wrong number of bytes for the shape of {name}; fetch it again"
             )
     return tensors
 

@@ -65,7 +65,7 @@ def spoil(share: TransformersShare, defect: str) -> None:
     if (share.size > 1 or defect in AT_ONE) and not DEFECTS[defect](share):
         how = "split by layers" if share.stage is not None else "split in every layer"
         raise ValueError(
-            f"{type(share.model).__name__}, {how}, has nothing that the defect {defect} could"
+            f"{type(share.model).__name__}, {how}, has no part that the defect {defect} could"
             " change"
         )
 

@@ -65,7 +65,7 @@ def spoil(share: MlxShare, defect: str) -> None:
     if (share.size > 1 or defect in AT_ONE) and not DEFECTS[defect](share):
         how = "split by layers" if share.sharding == "pipeline" else "split in every layer"
         raise ValueError(
-            f"{type(share.model).__module__}, {how}, has nothing that the defect {defect} could"
+            f"{type(share.model).__module__}, {how}, has no part that the defect {defect} could"
             " change"
         )
 

@@ -298,6 +298,6 @@ def demand_rows(prompts: Sequence[Sequence[int]], rows: int) -> None:
     for number, prompt in enumerate(prompts):
         if odd := [token for token in prompt if not 0 <= token < rows]:
             raise ValueError(
-                f"prompt {number} has the token {odd[0]}, but the model has only {rows} rows: its"
-                " tokenizer belongs to another model, or has added tokens without rows"
+                f"prompt {number} contains the token {odd[0]}, but the model has only {rows} rows."
+                " Its tokenizer belongs to another model, or has added tokens without rows"
             )

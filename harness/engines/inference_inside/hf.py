@@ -209,7 +209,7 @@ class Transformers(TorchDecoder):
         if len(seen) != len(layers):
             raise ValueError(
                 f"{self.architecture} has experts in {len(layers)} layers, but the routers of"
-                f" {len(seen)} were observed; leave out routing: reference"
+                f" {len(seen)} were observed; remove routing: reference"
             )
         return {
             layer: scores[-self._tokens :].float()

@@ -193,7 +193,7 @@ def group_alone(*, rank: int, size: int) -> Iterator[Any]:
         fake_pg = _arranged()
     except (ImportError, AttributeError) as error:
         raise NotImplementedError(
-            "this version of torch or transformers cannot join a group alone"
+            "this version of torch or transformers cannot create a process group of one"
         ) from error
     os.environ |= {
         "RANK": str(rank),

@@ -40,7 +40,7 @@ def run(context: Any, engine: InferenceEngine, request: Request) -> None:
     """
     if request.envelope == "unchunked" and request.prefill_chunk:
         raise ValueError(
-            "envelope: unchunked cannot be combined with prefill_chunk; leave one of them out"
+            "envelope: unchunked cannot be combined with prefill_chunk; remove one of them"
         )
     folder = _load(context, engine, request)
     has_texts = has_tokenizer(folder)  # of a model without one, ids are all that is told
@@ -110,8 +110,8 @@ def _prompts(
                 "notice",
                 text=(
                     f"The tokenizer has {len(unusable)} token ids beyond the {engine.rows} rows of"
-                    f" the model's embedding ({some}{', ...' if unusable[IDS_SHOWN:] else ''}): a"
-                    " prompt that contains one cannot be answered."
+                    f" the model's embedding ({some}{', ...' if unusable[IDS_SHOWN:] else ''}). A"
+                    " prompt that contains such an id cannot be answered."
                 ),
             )
     return prompts
@@ -136,7 +136,7 @@ def _kept_routing(
     """Keep the experts that the reference took, and return them for the answers made again."""
     if answer.routed is None:
         raise ValueError(
-            f"no router of {engine.architecture} was observed; leave out routing: {request.routing}"
+            f"no router of {engine.architecture} was observed; remove routing: {request.routing}"
         )
     context.keep(f"{ROUTING}.{prompt.number}", answer.routed)
     return answer.routed
@@ -236,7 +236,7 @@ def folder_of(context: Any, model: str) -> str:
     folder = context.inputs[model]
     if not Path(folder, "config.json").is_file():
         raise ValueError(
-            f"input {model} contains no config.json; give a model folder that transformers can load"
+            f"input {model} contains no config.json; use a model folder that transformers can load"
         )
     return str(folder)
 
@@ -255,7 +255,7 @@ def encode(tokenizer: Any, prompt: Any) -> list[int]:
         prompt = tokenizer.encode(prompt)
     ids = [int(token) for token in prompt]
     if not ids:
-        raise ValueError("a prompt has no tokens; give a text or a list of token ids")
+        raise ValueError("a prompt has no tokens; use a text or a list of token ids")
     return ids
 
 
@@ -269,12 +269,12 @@ def _histories(context: Any, request: Request, prompts: int) -> list[Sequence[in
         if len(histories) != prompts:
             raise ValueError(
                 f"the reference answered {len(histories)} prompts, but this session has {prompts};"
-                " give both the same prompts"
+                " set the same prompts for both"
             )
         return histories
     if request.teacher and len(request.teacher) != prompts:
         raise ValueError(
-            f"teacher has {len(request.teacher)} lists for {prompts} prompts; give one for each"
+            f"teacher must have one list per prompt, but has {len(request.teacher)} for {prompts}"
         )
     return list(request.teacher) or [None] * prompts
 

@@ -263,8 +263,8 @@ def path_of_layers(model: Any) -> str:
         paths = [name for name, module in lists.items() if module is layers]
     if len(paths) != 1:
         raise ValueError(
-            f"{type(model).__name__} has {len(paths)} lists of {number} layers, and no rule says"
-            " which one to split"
+            f"{type(model).__name__} has {len(paths)} lists of {number} layers, and no rule"
+            " selects the list to split"
         )
     return str(paths[0])
 

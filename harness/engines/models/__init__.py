@@ -57,9 +57,9 @@ def files(name: str) -> dict[str, bytes]:
         ModelError: no such model, or numpy is not here.
     """
     if name not in MODELS:
-        raise ModelError(f"{name!r}: no such model; the models are {', '.join(MODELS)}")
+        raise ModelError(f"{name!r}: this model does not exist; the models are {', '.join(MODELS)}")
     if lacks := missing("numpy"):
-        raise ModelError(f"{name} is made with numpy, but {lacks}")
+        raise ModelError(f"making {name} needs numpy, but {lacks}")
     recipe = MODELS[name]
     tensors = recipe.tensors()
     # mlx-lm reads which file holds a layer from the index, where it splits a model by layers.
@@ -130,7 +130,7 @@ def cached(name: str, *, cache: Path | None = None) -> Path:
         OSError: the cache cannot be written.
     """
     if name not in MODELS:
-        raise ModelError(f"{name!r}: no such model; the models are {', '.join(MODELS)}")
+        raise ModelError(f"{name!r}: this model does not exist; the models are {', '.join(MODELS)}")
     root = cache or cache_folder("models", variable=VARIABLE)
     place = root / f"{name}-{_made_by()[:16]}" / name
     if _is_whole(place):
@@ -189,10 +189,10 @@ def config_of(folder: Path) -> dict[str, Any]:
         config = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
         raise ModelError(
-            f"{folder.name} has no readable config.json ({error}); give the folder of a model"
+            f"{folder.name} has no readable config.json ({error}); pass the folder of a model"
         ) from None
     if not isinstance(config, dict):
-        raise ModelError(f"{folder.name}/config.json is not a mapping; give the folder of a model")
+        raise ModelError(f"{folder.name}/config.json is not a mapping; pass the folder of a model")
     return config
 
 

@@ -338,11 +338,11 @@ MODELS: dict[str, Recipe] = {
         ),
     ),
     "llama-tied": Recipe(
-        does="the same with a tied head",
+        does="llama with a tied head",
         **_dense("llama", "LlamaForCausalLM", TIED, hidden_act="silu", attention_bias=False),
     ),
     "llama-2-kv": Recipe(
-        does="two KV heads, which cannot be split over 3 or 4 ranks: refused there",
+        does="two KV heads, which cannot be split over 3 or 4 ranks, so such cells are refused",
         **_dense(
             "llama",
             "LlamaForCausalLM",
@@ -449,7 +449,10 @@ MODELS: dict[str, Recipe] = {
         ),
     ),
     "ministral3-5-layers": Recipe(
-        does="the same with five layers, which cannot be divided equally among 2, 3 or 4 ranks",
+        does=(
+            "the previous model with five layers, which cannot be divided equally among 2, 3 or 4"
+            " ranks"
+        ),
         **_dense(
             "ministral3", "Ministral3ForCausalLM", UNEVEN, hidden_act="silu", rope_parameters=YARN
         ),
@@ -457,7 +460,7 @@ MODELS: dict[str, Recipe] = {
     "glm4-moe": Recipe(
         does=(
             "a first layer without experts, then 12 behind a sigmoid router with a bias, and one"
-            " for every token; half of each head rotated"
+            " expert for every token; half of each head rotated"
         ),
         **_first_dense(
             "glm4_moe",

@@ -50,7 +50,7 @@ def tokenizer_files() -> dict[str, bytes]:
         if left + right not in ids:
             ids[left + right] = len(ids)
             merges.append((left, right))
-    assert len(ids) == SIZE, f"the rule makes {len(ids)} tokens, not {SIZE}"
+    assert len(ids) == SIZE, f"the rule produces {len(ids)} tokens, not {SIZE}"
     step = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     marks = {
         "single_word": False,

@@ -248,7 +248,7 @@ class GitRepository:
             if entry.blob not in content:
                 raise RevisionError(
                     f"{path} is not in this clone of {self._given} (a partial clone?); fetch it"
-                    " before the run, which fetches nothing"
+                    " first, because a run fetches nothing"
                 )
             if content[entry.blob].startswith(LFS):
                 raise RevisionError(
@@ -336,7 +336,7 @@ class GitRepository:
         if b"promisor remote" in done.stderr:
             raise RevisionError(
                 f"{self._given} is a partial clone that lacks objects of this revision; fetch them"
-                " before the run (git fetch --refetch --no-filter), which fetches nothing"
+                " first (git fetch --refetch --no-filter), because a run fetches nothing"
             )
         if done.returncode:
             raise RevisionError(

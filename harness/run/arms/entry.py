@@ -118,7 +118,7 @@ def _problems(
             else ("subject", "entry")
         )
         if given.rev is not None:
-            message = f"{message}. Give a revision that has it"
+            message = f"{message}. Choose a revision that has it"
         return [loaded.problem(place, message, suggestion=closest(function, entry.names))]
     if entry.late:
         return [loaded.problem(("subject", "entry"), f"{syntax.LATE[entry.late]} ({where})")]
@@ -157,7 +157,8 @@ def _swallowed(
         given = (*loaded.scenario.subject.place(name), "with", argument)
         place: Place = ("matrix", argument) if argument in axes else given
         message = (
-            "is not a parameter of the entry, which takes it in **; if the entry does not use it, "
+            "is not a parameter of the entry, which accepts it through **; if the entry does not use"
+            " it, "
         )
         what = "these cells are all the same" if argument in axes else "it changes nothing"
         yield loaded.problem(place, f"{message}{what}", at_key=True, kind="note")
@@ -206,7 +207,7 @@ def _no_line(
 ) -> Iterator[Problem]:
     lines = sorted({line.strip() for text in texts for line in text.splitlines()})
     if source is not None and source not in lines:
-        message = "is not a line of the control's code; give a whole line, without its indentation"
+        message = "is not a line of the control's code; use a whole line, without its indentation"
         yield loaded.problem((*place, "source"), message, suggestion=closest(source, lines))
 
 
@@ -241,8 +242,7 @@ def _unsaid(loaded: LoadedScenario, staged: Mapping[str, StagedArm]) -> Iterator
         meant = closest(stem, emitted)
         if not is_there and meant is not None:
             message = (
-                "no file of the subject mentions this event, so no rank emits it, unless a"
-                " package does"
+                "no file of the subject mentions this event; ranks emit it only if a package does"
             )
             yield loaded.problem(place, message, suggestion=meant, kind="note")
     control = scenario.subject.control
@@ -318,4 +318,4 @@ def _programs(
             )
             if why is not None:
                 where = as_in(scenario.subject.named(name), arm.revision) or f" in the {name}"
-                yield loaded.problem(("subject", "program"), f"starts nothing{where}: {why}")
+                yield loaded.problem(("subject", "program"), f"cannot be started{where}: {why}")

@@ -259,7 +259,7 @@ class _Staging:
         except RevisionError as error:
             if arm.repo is not None:
                 raise
-            raise RevisionError(f"{error}; to use another repository, give --repo PATH") from None
+            raise RevisionError(f"{error}; to use another repository, pass --repo PATH") from None
         text = None
         if arm.patch is not None:
             try:
@@ -294,7 +294,8 @@ class _Staging:
             places = list(dict.fromkeys([*places, *USUAL]))
         if places[0].startswith(("..", "/")):
             raise ArmError(
-                f"subject.path: {given} leads out of the repository; it must be one of its folders"
+                f"subject.path: {given} is outside the repository; set it to one of the"
+                " repository's folders"
             )
         paths = [laid_out.paths() for laid_out in revisions.values()]
         for place in places:
@@ -442,7 +443,7 @@ class _Staging:
         if both := sorted(path for path in files if code.get(path, files[path]) != files[path]):
             raise ArmError(
                 f"{both[0]} is both next to the scenario and in the code under test, and the two"
-                " differ; rename the scenario's"
+                " differ; rename the scenario's copy"
             )
         return files | code
 
@@ -453,9 +454,9 @@ class _Staging:
         lent = READY[self._subject.beside].files() if self._subject.beside is not None else {}
         if both := sorted(path for path in lent if code.get(path, lent[path]) != lent[path]):
             raise ArmError(
-                f"{both[0]} is both in the code under test and in that of {self._subject.beside}"
-                " (subject.beside); set subject.path to a folder below it, or remove"
-                " subject.beside"
+                f"{both[0]} is both in the code under test and in the code of"
+                f" {self._subject.beside} (subject.beside); set subject.path to a folder below it,"
+                " or remove subject.beside"
             )
         return code | lent
 
@@ -490,7 +491,8 @@ class _Staging:
             return (self._folder / file).read_bytes()
         except OSError as error:
             message = (
-                f"{file} cannot be read ({error.strerror}); give a file in the scenario's folder"
+                f"{file} cannot be read ({error.strerror}); choose a readable file in the"
+                " scenario's folder"
             )
             others = [path.name for path in self._folder.glob("*.py")]
             raise NotThere(

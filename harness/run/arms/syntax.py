@@ -151,7 +151,7 @@ def _explained(signature: Signature, arguments: Collection[str], *, called: str)
     takes = f"{called}, which takes {shown(signature)}"
     first = parameters[0] if parameters else None
     if first is None or first.kind in (Parameter.KEYWORD_ONLY, Parameter.VAR_KEYWORD):
-        why = f"is {takes}; the first parameter of an entry must be the rank's context, so add it"
+        why = f"is {takes}; add a first parameter for the rank's context"
         return [Misfit(None, why, of_the_function=True)]
     named = [
         parameter
@@ -163,8 +163,8 @@ def _explained(signature: Signature, arguments: Collection[str], *, called: str)
         wrong.append(
             Misfit(
                 first.name,
-                f"is also the name that {called} gives to the rank's context; rename one of"
-                " the two",
+                f"is also the name of the parameter of {called} that receives the rank's context;"
+                " rename one of them",
             )
         )
     if all(parameter.kind is not Parameter.VAR_KEYWORD for parameter in parameters):
@@ -191,7 +191,9 @@ def _explained(signature: Signature, arguments: Collection[str], *, called: str)
     if lacking:
         wrong.append(
             Misfit(
-                None, f"lacks {', '.join(sorted(lacking))} for {takes}; add it here, or as an axis"
+                None,
+                f"does not set {', '.join(sorted(lacking))} for {takes}; set it here, or add"
+                " an axis with that name",
             )
         )
     return wrong

@@ -235,7 +235,9 @@ def make(
         files = {package.name: (package.version, package.wheel) for package in facts.packages}
         lacking += unmet_requirements(supply.requirements, files, built=supply.checkouts)
     if lacking:
-        raise EnvironmentProblem(f"pip did not install what was requested: {'; '.join(lacking)}")
+        raise EnvironmentProblem(
+            f"pip did not install all requested packages: {'; '.join(lacking)}"
+        )
     return facts
 
 
@@ -310,7 +312,7 @@ def _installed(folder: Path, resolved: list[Resolved]) -> list[Installed]:
         there = records[name][0] if name in records else "nothing"
         if versions.get(name) != there:
             raise EnvironmentProblem(
-                f"pip was to install {versions.get(name, 'no version')} of {name}, but the"
+                f"pip should have installed {versions.get(name, 'no version')} of {name}, but the"
                 f" environment contains {there}; check whether pip is configured to install"
                 " elsewhere"
             )

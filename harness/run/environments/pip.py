@@ -292,7 +292,8 @@ def wheel(python: Path, folder: Path, out: Path, *, base: Interpreter, what: str
         )[-1:]
         why = scrubbed(last[0] if last else "it printed nothing").replace(str(folder), "")
         hint = (
-            "; its version comes from git, which is not available here; give a released version"
+            ", because its version comes from git, which is not available during the build; use a"
+            " released version"
             if _ASKS_GIT in text
             else ""
         )
@@ -339,7 +340,7 @@ def _install(
             # Packages that ask each other for extras that are gone are nobody's slip here.
             if (normal(name), normal(extra)) in asked_for:
                 raise EnvironmentProblem(
-                    f"{name} {version} has no extra {extra}; use one of its extras, or none"
+                    f"{name} {version} has no extra {extra}; use an extra that exists, or remove it"
                 )
         try:
             items = json.loads(report.read_text())["install"]
@@ -366,7 +367,8 @@ def problem(text: str, *, requirements: list[str], python: str) -> EnvironmentPr
     """Return what pip's words mean."""
     if "No space left on device" in text:
         return EnvironmentProblem(
-            "no space left; free some, or set RANKPROOF_ENVIRONMENTS to a folder on another disk"
+            "no space left; free some space, or set RANKPROOF_ENVIRONMENTS to a folder on another"
+            " disk"
         )
     if match := re.search(r"satisfies the requirement (\S+).*?\(from versions: ([^)]*)\)", text):
         wanted = match[1]
@@ -374,11 +376,11 @@ def problem(text: str, *, requirements: list[str], python: str) -> EnvironmentPr
         if versions and versions != ["none"]:
             there = ", ".join(versions[-NEWEST:])
             return EnvironmentProblem(
-                f"{wanted} does not exist, or has no wheel for Python {python} here (available:"
-                f" {there})"
+                f"{wanted} does not exist, or has no wheel for Python {python} on this machine"
+                f" (available: {there})"
             )
         return Unavailable(
-            f"{wanted} is not available: it is not in the cache, and pip finds no version of it"
+            f"{wanted} is not available, because it is not in the cache and pip cannot find it"
         )
     if "--require-hashes mode" in text:
         lacking = re.search(
@@ -392,11 +394,12 @@ def problem(text: str, *, requirements: list[str], python: str) -> EnvironmentPr
     if "DO NOT MATCH THE HASHES" in text:
         match = re.search(r"^ {4}(\S+).*\n\s*Expected sha256", text, re.MULTILINE)
         what = scrubbed(match[1]) if match else "a package"
-        return EnvironmentProblem(f"{what} has a sha256 here that differs from the pinned one")
+        return EnvironmentProblem(f"{what} has a sha256 that differs from the pinned sha256")
     if "ResolutionImpossible" in text or "conflicting dependencies" in text:
         lines = re.findall(r"^ {4}(\S.*)$", text, re.MULTILINE)
         return Conflicting(
-            f"{listing(requirements, most=6)} exclude each other: {scrubbed('; '.join(lines[:6]))}",
+            f"{listing(requirements, most=6)} cannot be installed together:"
+            f" {scrubbed('; '.join(lines[:6]))}",
             lines=lines,
         )
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -423,8 +426,8 @@ def caution(base: Interpreter) -> str:
     if _chosen(base)[1]:
         return ""
     return (
-        "this version of pip has to download wheels to list them, including ones that are then"
-        " rejected; install a newer one next to Rankproof (python -m pip install --upgrade pip)"
+        "this version of pip has to download wheels to list them, including wheels that are then"
+        " rejected; install a newer pip next to Rankproof (python -m pip install --upgrade pip)"
     )
 
 

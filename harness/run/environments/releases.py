@@ -77,7 +77,9 @@ def releases(python: Path, name: str, *, base: Interpreter) -> list[Release]:
     """
     found = _read(pip.files_seen(python, name, base=base), name)
     if not found:
-        raise Unavailable(f"pip finds no version of {name}; check the name and pip's index")
+        raise Unavailable(
+            f"pip finds no version of {name}; check the name and the index that pip uses"
+        )
     return [found[version] for version in sorted(found, key=order)]
 
 
@@ -192,8 +194,8 @@ def _with(like: Environment, packages: Mapping[str, str]) -> Environment:
         first = error.errors(include_url=False)[0]
         name = next((str(part) for part in first["loc"] if part in packages), "a package")
         raise EnvironmentProblem(
-            f"a scenario cannot name {name} {packages.get(name, '')}: the version is not in its"
-            " normal form (PEP 440)"
+            f"a scenario cannot name {name} {packages.get(name, '')}, because the version is not"
+            " in its normal form (PEP 440)"
         ) from None
 
 

@@ -107,11 +107,11 @@ class Found:
         if not files or len(packed) > LARGEST_FILE:
             raise EnvironmentProblem(
                 f"{self._words} is larger than {most} MiB, the limit for one file of evidence; use"
-                " a release of it"
+                " a released version"
             )
         if name != self.name:
             raise EnvironmentProblem(
-                f"{self._words} is {name} {version}; call it {name} in environment.packages"
+                f"{self._words} builds {name} {version}; name it {name} in environment.packages"
             )
         wanted = {path for path in files if path.endswith(MODULE_SUFFIXES)}
         known = self.facts.model_copy(
@@ -189,7 +189,9 @@ def find(name: str, given: Checkout, *, folder: Path) -> Found:
             " the folder of a package"
         )
     if entries.get(inside) is not None and entries[inside].mode == LINK:
-        raise RevisionError(f"{repo} is a link at {given.rev or HEAD}; give the folder itself")
+        raise RevisionError(
+            f"{repo} is a link at {given.rev or HEAD}; use the folder that it points to"
+        )
     facts = CheckoutFacts(
         repo=repo,
         rev=given.rev or HEAD,
@@ -274,7 +276,7 @@ def requirements(given: str, *, folder: Path) -> Supply:
     except OSError as error:
         raise refusal(
             str(file),
-            f"cannot be read ({error.strerror}); it is the file in environment.requirements",
+            f"cannot be read ({error.strerror}); it is named in environment.requirements",
         ) from None
     return supplied(text, name=str(file))
 

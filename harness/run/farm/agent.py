@@ -92,7 +92,7 @@ class CargoStore:
             return
         if sha256_of(draft) != digest:
             draft.unlink()
-            raise CargoSpoiled(f"the file received does not have the digest {digest}")
+            raise CargoSpoiled(f"the received file does not have the digest {digest}")
         draft.chmod(0o400)
         draft.replace(self.path(digest))
 
@@ -115,7 +115,7 @@ class CargoStore:
         for name, digest in files.items():
             parts = PurePosixPath(name)
             if parts.is_absolute() or ".." in parts.parts or not parts.parts:
-                raise CargoSpoiled(f"{name!r} leads out of its folder")
+                raise CargoSpoiled(f"{name!r} is outside its folder")
             path = target / parts
             path.parent.mkdir(parents=True, exist_ok=True)
             if link:
@@ -227,7 +227,7 @@ class Agent:
             content = b""
         # Else control would wait for an answer that never comes.
         except Exception as error:  # noqa: BLE001
-            message = {"failed": f"a bug of ours: {type(error).__name__}: {error}"[:2000]}
+            message = {"failed": f"a bug in Rankproof: {type(error).__name__}: {error}"[:2000]}
             content = b""
         self._send({**message, "order": asked["order"]}, content)
 
@@ -264,7 +264,7 @@ class Agent:
         refused = refusals(self._scenario, preparation)
         if refused:
             cell, why = next(iter(refused.items()))
-            return {"refuses": f"cell {cell} cannot run there: {why}"}, b""
+            return {"refuses": f"cell {cell} cannot run on this node: {why}"}, b""
         self._laid = stands(self._inputs)
         plan = TrialPlan(
             scenario=self._scenario,
@@ -292,7 +292,10 @@ class Agent:
         files, content = pack(capture, known=asked["known"])
         if len(content) > MOST:
             return {
-                "failed": f"a trial left {len(content)} bytes, at most {MOST} are sent: run it here"
+                "failed": (
+                    f"a trial left {len(content)} bytes, but a node sends at most {MOST};"
+                    " run the scenario with --on local"
+                )
             }, b""
         # With every trial: a node that is lost later says nothing of its earlier ones any more.
         return {"files": files, "changed": self._changed()}, content

@@ -88,15 +88,15 @@ def refusal(scenario: Scenario, *, environments: Collection[str]) -> str | None:
     What is not there is not pretended.
     """
     reasons = {
-        "it compares with a reference, which runs here": (
+        "it compares with a reference, which runs on this machine": (
             scenario.subject.reference or scenario.subject.compare
         ),
         "it has a hub, which listens on this machine": scenario.hub,
         "it has services, which listen on this machine": scenario.services,
-        "its checks compare what ranks keep": (
+        "its checks compare artefacts that ranks keep": (
             compares_arrays(scenario.checks) or accounted(scenario.checks)
         ),
-        "it observes collectives, and their ledgers stay on the node": scenario.observe,
+        "it observes collectives, but their ledgers stay on the node": scenario.observe,
         "it needs GPUs, but none are requested from Ray, so ranks would not have any": (
             scenario.needs.gpus or "nccl" in scenario.matrix.backend
         ),
@@ -171,7 +171,7 @@ class Farm:
         """
         if not (places := self._cluster.places()):
             raise FarmError(
-                "the cluster has no node with a free processor; start one with `ray start`"
+                "the cluster has no node with a free processor; start a node with `ray start`"
             )
         code = own_code()
         for number, place in enumerate(places):
@@ -231,7 +231,10 @@ class Farm:
             return f"node {node.number}: {printable(str(why), limit=300)}"
         if prepared.get("start") != self._order.start:
             start = printable(str(prepared.get("start")))
-            return f"node {node.number}: ranks start {start} there, but {self._order.start} here"
+            return (
+                f"node {node.number}: ranks start {start} on that node, but {self._order.start}"
+                " on this machine"
+            )
         facts = NodeFacts(
             number=node.number,
             name=printable(place.name, limit=100) if self._settings.named else None,
@@ -281,7 +284,7 @@ class Farm:
                 raise Cancelled
             if time.monotonic() > until:
                 raise AnswerRefused(
-                    f"it did not answer within {within:g} s, although its node is still there"
+                    f"it did not answer within {within:g} s, although its node is still up"
                 )
         message, content = asked.result()
         if (failed := message.get("failed")) is not None:
@@ -323,7 +326,7 @@ class Farm:
             return _left(about, error, began=began)
         except AnswerRefused as error:
             raise FarmError(
-                f"node {number} gave a wrong answer: {error}. Nothing was signed"
+                f"node {number} sent an invalid answer: {error}. Nothing was signed"
             ) from None
         except FarmError as error:
             raise FarmError(f"node {number}: {error}. Nothing was signed") from None
@@ -402,8 +405,8 @@ def _unlike(there: EnvironmentFacts, here: EnvironmentFacts) -> str | None:
         if expected != other:
             shown = printable(str(other), limit=60)
             return (
-                f"its {key} is {shown}, but {expected} here; start Ray there from an environment"
-                " of the same lock file"
+                f"its {key} is {shown}, but {expected} on this machine; start Ray on that node"
+                " from an environment made from the same lock file"
             )
     packages = (
         {normal(package.name): (package.version, package.record or "") for package in of.packages}
@@ -414,8 +417,10 @@ def _unlike(there: EnvironmentFacts, here: EnvironmentFacts) -> str | None:
     more = len(differing) - MOST_NAMED
     some = ", ".join(differing[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
     differ = "differs" if len(differing) == 1 else "differ"
-    what = f"{plural(len(differing), 'package')} {differ} from those here: {some}"
-    return f"{what}; install from the same lock file there, and start Ray from that environment"
+    what = f"{plural(len(differing), 'package')} {differ} from the packages on this machine: {some}"
+    return (
+        f"{what}; install from the same lock file on that node, and start Ray from that environment"
+    )
 
 
 def _pids(answer: Mapping[str, Any]) -> list[int]:
@@ -434,7 +439,7 @@ def _changed(answer: Mapping[str, Any]) -> list[str]:
 
 def _demand_unchanged(answer: Mapping[str, Any]) -> None:
     if changed := _changed(answer):
-        raise FarmError(f"a rank changed {changed[0]} there")
+        raise FarmError(f"a rank changed {changed[0]} on that node")
 
 
 def _left(about: Mapping[str, JSON], error: Exception, *, began: int) -> Capture:
@@ -467,7 +472,9 @@ def opened(plan: RunPlan, nodes: RayNodes, *, interrupt: Interrupt, worlds: Worl
     """
     preparation = plan.preparation
     if why := refusal(plan.scenario, environments=preparation.environments):
-        raise FarmError(f"its trials cannot run on the nodes: {why}; run it with --on local")
+        raise FarmError(
+            f"its trials cannot run on the nodes, because {why}; run it with --on local"
+        )
 
     def expects(cell: Cell, arm: str, index: int) -> Mapping[str, JSON]:
         launch = worlds.launch(cell, arm, index)

@@ -207,7 +207,7 @@ def take(
                 )
             if sum(map(len, known.values())) + len(text) > MOST:
                 raise AnswerRefused(
-                    f"its ranks' lists of loaded files have more than {MOST} bytes together"
+                    f"its ranks' lists of loaded files have more than {MOST} bytes in total"
                 )
             known[match[1]] = text
             continue
@@ -271,7 +271,7 @@ def _demand_asked(said: list[Event], about: Mapping[str, JSON]) -> None:
     for key, wanted in about.items():
         if (value := said[0].values.get(key)) != wanted:
             what = f"its {key} is {printable(str(value), limit=60)}, not {wanted}"
-            raise AnswerRefused(f"it sent a different trial from the one requested: {what}")
+            raise AnswerRefused(f"it sent a different trial from the requested trial: {what}")
     if any(event.name == ARTEFACT_FOUND and event.values.get("stored") is True for event in said):
         raise AnswerRefused(
             "its ranks keep artefacts (context.keep), which are not fetched from nodes; run the"
@@ -359,7 +359,7 @@ class Node:
 
     def kill(self) -> None:
         """End the relay, and with it the process: it hears that its channel is closed."""
-        self._end(ActorGone("control ended it"))
+        self._end(ActorGone("the run ended it"))
         self._relay.kill()
 
     def _listen(self) -> None:
@@ -369,8 +369,8 @@ class Node:
                 if part is None:
                     self._end(
                         ActorGone(
-                            "our process there ended, although the node is still"
-                            f" there{self._last_words()}"
+                            "the Rankproof process on that node ended, although the node is still"
+                            f" up{self._last_words()}"
                         )
                     )
                     return
@@ -384,7 +384,7 @@ class Node:
 
     def _last_words(self) -> str:
         said = self._relay.said().strip().rpartition("\n")[2]
-        return f"; its last words: {printable(said, limit=200)}" if said else ""
+        return f"; its last output: {printable(said, limit=200)}" if said else ""
 
     def _messages(self) -> Iterator[tuple[dict[str, Any], bytes]]:
         while len(self._buffer) >= FRAME_HEAD.size:
@@ -413,7 +413,9 @@ class Node:
         with self._lock:
             future = self._pending.pop(order, None) if type(order) is int else None
         if future is None:
-            raise AnswerRefused("it answered a request that was not made, or answered one twice")
+            raise AnswerRefused(
+                "it answered a request that was not made, or answered a request twice"
+            )
         future.set_result((message, content))
 
     def _end(self, why: Exception) -> None:

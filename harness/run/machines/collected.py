@@ -384,7 +384,7 @@ def over_ssh(commands: Mapping[str, Sequence[str]] | None, *, lease: float = LEA
         command = known.get(missing.share.called)
         if command is None:
             raise Unreachable(
-                "no machine of the hostfile matches it; give the hostfile of the run with --hosts"
+                "no machine of the hostfile matches it; pass the run's own hostfile with --hosts"
             )
         line = MachineLine(
             missing.share.machine,

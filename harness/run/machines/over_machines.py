@@ -134,7 +134,9 @@ def of_cluster(where: str, **how: Any) -> Hostfile:
     with Cluster(where) as cluster:
         places = cluster.places()
     if not places:
-        raise NoCluster("the cluster has no node with a free processor; start one with `ray start`")
+        raise NoCluster(
+            "the cluster has no node with a free processor; start a node with `ray start`"
+        )
     ways = (
         [place.name for place in places],
         [place.address for place in places],
@@ -185,11 +187,11 @@ def refusal(scenario: Scenario, *, over_ray: bool = False) -> str:
             " hosts"
         )
     if scenario.hub is not None or any(fault.properties.needs_a_hub for fault in scenario.faults):
-        reasons.append("a hub serves only one machine; give ranks their files as inputs")
+        reasons.append("a hub serves only one machine; pass files to the ranks as inputs instead")
     if scenario.services:
         reasons.append(
-            "its services would be on one machine, which ranks on others do not reach; run it"
-            " without a hostfile"
+            "its services would run on one machine, and ranks on other machines could not reach"
+            " them; run it without a hostfile"
         )
     if any(subject.environment_of(arm) is not None for arm in subject.arms.values()):
         reasons.append(
@@ -202,7 +204,9 @@ def refusal(scenario: Scenario, *, over_ray: bool = False) -> str:
             " fails"
         )
     if scenario.world.home_is == "shared" or scenario.world.home is not None:
-        reasons.append("ranks on machines have their own home folders; leave world.home out")
+        reasons.append(
+            "ranks on machines have a separate home folder on each machine; remove world.home"
+        )
     if scenario.needs.shared == "world":
         reasons.append("needs.shared is world, but each machine has its own folder")
     # A hub was named above, with what to do instead.
@@ -252,15 +256,21 @@ def _without_room(cell: Cell, hostfile: Hostfile) -> Skip | None:
     if not isinstance(hostfile.placement, str):
         room = len(hostfile.placement)
     if cell.hosts is None:
-        why = f"{cell.ranks} ranks, but the hostfile has room for {room}; give machines more slots"
+        why = (
+            f"{cell.ranks} ranks, but the hostfile has room for {room}; increase slots in the"
+            " hostfile"
+        )
         return Skip(SkipCode.CELL_LIMIT, why)
     on = plural(cell.hosts, "machine")
     if cell.hosts > there:
-        why = f"its ranks need {on}, but the hostfile has {there}; add more"
+        why = f"its ranks need {on}, but the hostfile has {there}; add more machines"
     elif room < cell.ranks:
-        why = f"{cell.ranks} ranks on {on}, which have room for {room}; give machines more slots"
+        why = (
+            f"{cell.ranks} ranks on {on}, which have room for {room}; increase slots in the"
+            " hostfile"
+        )
     else:
-        why = f"--placement does not put its {cell.ranks} ranks on {on}; leave it out"
+        why = f"--placement does not put its {cell.ranks} ranks on {on}; remove --placement"
     return Skip(SkipCode.CELL_HOSTS, why)
 
 
@@ -287,14 +297,14 @@ def reached(named: Hostfile | None, *, needs: Needs, cancel: int) -> Iterator[Ov
         facts = facts_of(answer)
         problems = [f"{what}: {remedy}" for what, remedy in problems_of(facts, here=here)]
         if (lacking := unmet(needs, Offered.of(facts))) is not None:
-            problems.append(f"{lacking}; leave it out of the hostfile")
+            problems.append(f"{lacking}; remove it from the hostfile")
         first = (
             same.setdefault(facts["machine"], machine.name) if facts["machine"] else machine.name
         )
         if first != machine.name:
             problems.append(
-                "it is another name for a machine that the hostfile already has; keep one, with"
-                " the slots of both"
+                "it is another name for a machine that the hostfile already has; keep one of the"
+                " names, with the slots of both"
             )
         if problems:
             raise Unreachable("; ".join(problems))

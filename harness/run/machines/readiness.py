@@ -191,23 +191,35 @@ def problems_of(facts: Mapping[str, Any], *, here: Mapping[str, Any]) -> list[tu
         ),
         (
             "python",
-            f"give an interpreter of {here['implementation']} {here['python']} there with --python",
+            f"use --python to select {here['implementation']} {here['python']} on that machine",
         ),
     ):
         if facts[what] != here[what]:
             problems.append(
-                (f"its {what} is {printable(facts[what])}, but {here[what]} here", remedy)
+                (
+                    f"its {what} is {printable(facts[what])}, but {here[what]} on this machine",
+                    remedy,
+                )
             )
     if differing := differences(facts["packages"], here["packages"]):
         more = len(differing) - MOST_NAMED
         named = ", ".join(differing[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
-        remedy = "install from the same lock file there, and give that interpreter with --python"
+        remedy = (
+            "install from the same lock file on that machine, and select that interpreter"
+            " with --python"
+        )
         differ = "differs" if len(differing) == 1 else "differ"
         problems.append(
-            (f"{plural(len(differing), 'package')} {differ} from those here: {named}", remedy)
+            (
+                (
+                    f"{plural(len(differing), 'package')} {differ} from the packages on this machine:"
+                    f" {named}"
+                ),
+                remedy,
+            )
         )
     if facts.get("unwritable"):
-        remedy = "make it writable for this user, and free some space there"
+        remedy = "make it writable for this user, and free some space on that machine"
         problems.append(
             (
                 (f"cannot write to its cache {printable(str(facts['unwritable']), limit=300)}"),
@@ -215,7 +227,7 @@ def problems_of(facts: Mapping[str, Any], *, here: Mapping[str, Any]) -> list[tu
             )
         )
     if facts.get("unexecutable"):
-        remedy = "give an interpreter with --python that can be executed there"
+        remedy = "use --python to select an interpreter that can be executed on that machine"
         problems.append(
             (
                 (f"cannot execute its Python: {printable(str(facts['unexecutable']), limit=300)}"),
@@ -226,10 +238,10 @@ def problems_of(facts: Mapping[str, Any], *, here: Mapping[str, Any]) -> list[tu
         problems.append(
             (
                 (
-                    f"{facts['free'] / 2**30:.1f} GiB are free in its home folder, or in the folder"
-                    " for the files that it is sent"
+                    f"{facts['free'] / 2**30:.1f} GiB are free in its home folder, or in its"
+                    " folder for received files"
                 ),
-                "free some space there",
+                "free some space on that machine",
             )
         )
     return problems
@@ -247,9 +259,11 @@ def differences(there: Mapping[str, Sequence[str]], here: Mapping[str, Sequence[
         expected = here.get(name)
         other = there.get(name)
         if expected is None or other is None:
-            differing.append(f"{printable(name)} only {'there' if expected is None else 'here'}")
+            differing.append(
+                f"{printable(name)} only on {'that' if expected is None else 'this'} machine"
+            )
         elif expected[0] != other[0]:
-            differing.append(f"{name} {printable(other[0])} for {expected[0]}")
+            differing.append(f"{name} {printable(other[0])} instead of {expected[0]}")
         elif expected[1] != other[1] or not expected[1]:
             differing.append(
                 f"{name} {expected[0]} from"
@@ -264,14 +278,16 @@ def _notes(seen: SeenMachine, *, here: Mapping[str, Any]) -> list[str]:
     if clock is not None and abs(clock.offset) - clock.uncertainty > CLOCK_LIMIT:
         way = "ahead" if clock.offset > 0 else "behind"
         notes.append(
-            f"its clock is {abs(clock.offset):.1f} s {way}: no verdict rests on it, but logs and"
+            f"its clock is {abs(clock.offset):.1f} s {way}; no verdict depends on it, but logs and"
             " certificates do"
         )
     for name, there in sorted(seen.facts["programs"].items()):
         if not there and here["programs"].get(name):
             notes.append(f"{printable(name)} is missing")
     if seen.facts["libc"] != here["libc"]:
-        notes.append(f"its C library is {printable(seen.facts['libc'])}, but {here['libc']} here")
+        notes.append(
+            f"its C library is {printable(seen.facts['libc'])}, but {here['libc']} on this machine"
+        )
     return notes
 
 
@@ -284,7 +300,7 @@ def _apart(seen: list[SeenMachine]) -> list[SeenMachine]:
     for entry in seen:
         identity = entry.facts.get("machine", "")
         name = first.setdefault(identity, entry.machine.name) if identity else entry.machine.name
-        why = (f"it is the same machine as {name}", "keep one of them, with the slots of both")
+        why = (f"it is the same machine as {name}", "keep one of the names, with the slots of both")
         apart.append(
             entry if name == entry.machine.name else replace(entry, problems=(*entry.problems, why))
         )
@@ -384,7 +400,7 @@ def page_of(lock: Path) -> str | None:
         pinned = f"torch=={about['version']}"
         index = str(about["index"])
     except (ValueError, KeyError) as error:
-        raise OSError(f"{torch}: it does not give a version and an index: {error}") from None
+        raise OSError(f"{torch}: it does not contain a version and an index: {error}") from None
     words = lock.read_text("utf-8", "replace").split()
     return f"{index.rstrip('/')}/torch/" if pinned in words else None
 
@@ -412,7 +428,7 @@ def clean(
         gone = answer.get("gone")
         freed = answer.get("freed")
         if type(gone) is not int or type(freed) is not int:
-            raise Unreachable("it does not count")
+            raise Unreachable("its answer does not state what was removed")
         return f"{gone} removed, {freed / 2**20:.1f} MiB", ""
 
     return _each(
@@ -434,13 +450,16 @@ def _each(
             with AgentChannel(command, within=CONNECTS_WITHIN, lease=lease) as channel:
                 said, place = do(channel)
         except FileNotFoundError:
-            return Done(machine=machine, why="ssh is not installed here: install OpenSSH's client")
+            return Done(
+                machine=machine,
+                why=("ssh is not installed on this machine; install OpenSSH's client"),
+            )
         except Unreachable as error:
             remedy = hostfile.ssh_remedy(error.said)
             if any(words in str(error) for words in NOT_FOUND):
                 remedy = (
-                    "give a folder with the lock's wheels as --wheels; it is copied there, and no"
-                    " index is used"
+                    "pass a folder with the lock's wheels as --wheels; it is copied to that"
+                    " machine, and no index is used"
                 )
             return Done(machine=machine, why=f"{error}{f': {remedy}' if remedy else ''}")
         return Done(

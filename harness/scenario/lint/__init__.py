@@ -41,7 +41,7 @@ def unique_ids(draft: ScenarioDraft) -> Iterator[Problem]:
             if name in first:
                 line = draft.document.marks.value((section, first[name], "id")).line
                 yield draft.problem(
-                    path, f"is also the id of another one (line {line}); rename one"
+                    path, f"is used twice (first in line {line}); rename one of them"
                 )
             else:
                 first[name] = int(path[1])
@@ -53,20 +53,20 @@ def role_and_verdict(draft: ScenarioDraft) -> Iterator[Problem]:
     """
     if draft.role == "self-test" and draft.expects is None:
         yield draft.problem(
-            ("expects",), "is missing; give the verdict that this self-test must end with"
+            ("expects",), "is missing; set it to the verdict that this self-test must end with"
         )
     if draft.role == "claim" and draft.expects is not None:
         yield draft.problem(
             ("expects",),
-            "is only for a self-test, because a claim is expected to PASS; remove it, or set the"
-            " role",
+            "is only for a self-test, because a claim is expected to PASS; remove it, or set role:"
+            " self-test",
             at_key=True,
         )
     stated = draft.has(*CONTROL) or draft.has("subject", "compare")
     if draft.role in ("claim", "self-test") and draft.at("subject") is not None and not stated:
         why = (
-            "a validation that could not have failed proves nothing; give the broken code and how"
-            " it must fail"
+            "a validation that cannot fail proves nothing, so add the broken code and state how it"
+            " must fail"
         )
         yield draft.problem(CONTROL, f"is missing; {why}")
 
@@ -79,7 +79,7 @@ def finding_is_shown(draft: ScenarioDraft) -> Iterator[Problem]:
         message = "is only for role: upstream; set the role, or remove it"
         yield draft.problem(("finding",), message, at_key=True)
     if draft.at("subject") is not None and not draft.has(*CONTROL):
-        message = "needs a control, which has the defect; give it, and how it must fail"
+        message = "needs a control, which has the defect; add it, and state how it must fail"
         yield draft.problem(("finding",), message, at_key=True)
 
 
@@ -133,7 +133,7 @@ def kinds_own_rules(draft: ScenarioDraft) -> Iterator[Problem]:
                 with registry.guarded(name):
                     problems = list(kind.lint(of_kind, draft))
                     if not all(isinstance(problem, Problem) for problem in problems):
-                        raise TypeError("its lint yielded something that is not a Problem")
+                        raise TypeError("its lint yielded an object that is not a Problem")
             except PluginFailed as error:
                 section = "checks" if registry is CHECKS else "faults"
                 problems = [
@@ -164,13 +164,13 @@ def reference_is_used(draft: ScenarioDraft) -> Iterator[Problem]:
     if draft.has("subject", "program") and draft.has(*place, "entry"):
         yield draft.problem(
             (*place, "entry"),
-            "cannot be combined with program, which the reference runs too",
+            "cannot be combined with program, because the reference then runs the program too",
             at_key=True,
         )
     if draft.has("hub"):
         message = (
-            "cannot be combined with a hub, whose faults and log belong to the trials; keep one"
-            " of them"
+            "cannot be combined with a hub, because its faults and its log are only for the"
+            " trials; keep one"
         )
         yield draft.problem(place, message, at_key=True)
     arguments = reference.get("with")
@@ -228,15 +228,19 @@ def programs(draft: ScenarioDraft) -> Iterator[Problem]:
             yield draft.problem(("matrix", "backend", index), message)
     if draft.at("world", "start") == "warm":
         message = (
-            "is only for Python subjects, because a program is always started fresh; remove it"
+            "is only for Python subjects, because programs are always started fresh; remove it"
         )
         yield draft.problem(("world", "start"), message)
     if draft.has("world", "preload"):
-        message = "is only for Python subjects, because a program imports for itself; remove it"
+        message = (
+            "is only for Python subjects, because a program imports its own modules; remove it"
+        )
         yield draft.problem(("world", "preload"), message, at_key=True)
     for index, fault in draft.faults.items():
         if fault.properties.inside:
-            message = "acts inside a Python rank, which a program does not have; use pause or kill"
+            message = (
+                "acts only inside Python ranks, and this subject is a program; use pause or kill"
+            )
             yield draft.problem(("faults", index, "kind"), message)
 
 
@@ -246,9 +250,7 @@ def environments(draft: ScenarioDraft) -> Iterator[Problem]:
     stated = [shared, *((*arm, "environment") for arm in draft.arms().values())]
     places = [place for place in stated if draft.has(*place)]
     if draft.has("subject", "program"):
-        message = (
-            "is only for Python subjects; start the program with its own interpreter in program"
-        )
+        message = "is only for Python subjects; name the program's own interpreter in program"
         yield from (draft.problem(place, message, at_key=True) for place in places)
         return
     for name, given in draft.environments().items():
@@ -260,14 +262,11 @@ def environments(draft: ScenarioDraft) -> Iterator[Problem]:
                 if given is None or given.requirements or library in map(bare, given.packages):
                     continue
                 of_the_arm = (*draft.arms()[name], "environment")
-                message = (
-                    f"lacks {library}, which the backend {backend} needs; if no other package"
-                    " brings it"
-                )
+                message = f"lacks {library}, which the backend {backend} needs"
                 yield draft.problem(
                     of_the_arm if draft.has(*of_the_arm) else shared,
-                    f"{message} in, those cells are SKIPPED; name it, or write matrix.backend:"
-                    " [none]",
+                    f"{message}. Add it here, or set matrix.backend: [none]; otherwise those cells"
+                    " are SKIPPED unless another package installs it",
                     at_key=True,
                     kind="note",
                 )
@@ -302,7 +301,7 @@ def reserved_variables(draft: ScenarioDraft) -> Iterator[Problem]:
         for name in names if isinstance(names, dict) else ():
             if name.upper().startswith("RANKPROOF_"):
                 message = (
-                    "is reserved, because the harness passes RANKPROOF_ variables to its ranks;"
+                    "is reserved, because names that start with RANKPROOF_ are for the harness;"
                     " rename it"
                 )
                 yield draft.problem((*path, name), message, at_key=True)
@@ -320,8 +319,8 @@ def paths_are_portable(draft: ScenarioDraft) -> Iterator[Problem]:
         local = isinstance(given, str) and given.startswith(("/", "~"))
         if local and draft.document.marks.value(path).file != OVERRIDE:
             message = (
-                "must be relative to the scenario's folder, because other machines have other"
-                " folders"
+                "must be relative to the scenario's folder, because this path does not exist on"
+                " other machines"
             )
             yield draft.problem(path, f"{message} ({instead})")
 
@@ -376,16 +375,16 @@ def backends_have_the_bound(draft: ScenarioDraft) -> Iterator[Problem]:
         return
     if not 0 < bound < draft.world.deadline:
         message = (
-            f"must be more than 0s and less than world.deadline ({draft.world.deadline:g}s), or it"
-            " has no effect"
+            f"must be more than 0s and less than world.deadline ({draft.world.deadline:g}s);"
+            " otherwise it has no effect"
         )
         yield draft.problem(path, message)
     for backend in draft.axes().get("backend", []):
         known = BACKENDS.get(backend) if isinstance(backend, str) else None
         if known is not None and known.properties.unbounded:
             message = (
-                f"cannot be used with {backend}: {known.properties.unbounded}. Give that backend"
-                " its own scenario"
+                f"cannot be used with {backend}: {known.properties.unbounded}. Put that backend"
+                " into a separate scenario"
             )
             yield draft.problem(path, message, at_key=True)
 
@@ -427,8 +426,8 @@ def calls_run_in_order(draft: ScenarioDraft) -> Iterator[Problem]:
             known = BACKENDS.get(name) if isinstance(name, str) else None
             if known is not None and (why := known.properties.runs_calls_later):
                 message = (
-                    f"cannot act on calls of {name}: {why}; give that backend a scenario without"
-                    " this fault"
+                    f"cannot act on calls of {name}: {why}; use a separate scenario without this"
+                    " fault for that backend"
                 )
                 yield draft.problem(("faults", index, "kind"), message)
 

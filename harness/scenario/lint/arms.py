@@ -48,7 +48,9 @@ def arms_differ(draft: ScenarioDraft) -> Iterator[Problem]:
     if not _are_alike(draft) or lacks_revisions(draft):
         return
     if draft.compare is not None:
-        message = "has the same code, arguments and environment for a and b, so they cannot differ"
+        message = (
+            "has identical code, arguments and environments for a and b, so they cannot differ"
+        )
         yield draft.problem(("subject", "compare"), message, at_key=True)
         return
     message = f"{ALIKE}; a control must be the broken code"
@@ -61,11 +63,11 @@ def revisions_are_given(draft: ScenarioDraft) -> Iterator[Problem]:
     """Let a scenario leave to the command line which two revisions it compares."""
     if lacks_revisions(draft):
         message = (
-            f"{ALIKE}; a run needs two revisions (--candidate and --control), or it skips the"
-            " scenario"
+            f"{ALIKE}. Such a scenario is SKIPPED unless a run names two revisions (--candidate"
+            " and --control)"
         )
         yield draft.problem(
-            CONTROL, f"{message}; otherwise give the broken code here", at_key=True, kind="note"
+            CONTROL, f"{message}; otherwise add the broken code here", at_key=True, kind="note"
         )
 
 
@@ -132,7 +134,9 @@ def file_needs_an_entry(draft: ScenarioDraft) -> Iterator[Problem]:
         if draft.has(*arm, "file") and not any(
             draft.has("subject", key) for key in ("entry", "use")
         ):
-            message = "replaces the module of subject.entry, which is missing; give an entry"
+            message = (
+                "replaces the module of subject.entry, but there is no entry; add subject.entry"
+            )
             yield draft.problem((*arm, "file"), message, at_key=True)
 
 
@@ -175,14 +179,14 @@ def names_its_end(draft: ScenarioDraft) -> Iterator[Problem]:
         ends_alone = not check.properties.needs_an_event
         if ends_alone and getattr(check, "code", 0) == 0:
             message = (
-                f"does not say how the ranks end, which is all that {check.id} checks; give error"
-                " with source or message, or signal, or code"
+                f"does not state how the ranks end, but {check.id} checks nothing else; set error"
+                " (with source or message), signal or code"
             )
             yield draft.problem(MUST_FAIL, message, at_key=True)
         elif not ends_alone:
             message = (
-                "does not say how the ranks end, so only a rank that returns without the event"
-                " counts; if the control raises, give error with source or message"
+                "does not state how the ranks end, so only a rank that returns without the event"
+                " counts; if the control raises, set error with source or message"
             )
             yield draft.problem(MUST_FAIL, message, kind="note", at_key=True)
 
@@ -229,7 +233,7 @@ def fails_where_it_is_asked(draft: ScenarioDraft) -> Iterator[Problem]:
                     f"contains rank {min(lost)}, which the check {check.id} does not cover in a"
                     f" world of {size}"
                 )
-                yield draft.problem((*MUST_FAIL, "ranks"), f"{message}; change one of the two")
+                yield draft.problem((*MUST_FAIL, "ranks"), f"{message}; change one of them")
                 return
 
 
@@ -243,12 +247,14 @@ def hangs_where_it_can_be_seen(draft: ScenarioDraft) -> Iterator[Problem]:
         return
     is_program = draft.at("subject", "program") is not None
     if is_program and stated.hang.after is None:
-        message = "cannot be located in a program; give after (the last event that the rank emits)"
+        message = (
+            "cannot be located by source or function in a program; set after, the last event"
+            " that the rank emits"
+        )
         yield draft.problem((*MUST_FAIL, "hang"), message, at_key=True)
     if not is_program and stated.hang.after is not None:
         message = (
-            "is only for programs; give source or function, which are searched for in the rank's"
-            " stacks"
+            "is only for programs; set source or function, which are looked up in the rank's stacks"
         )
         yield draft.problem((*MUST_FAIL, "hang", "after"), message, at_key=True)
     if (named := stated.hang.fails) is not None:
@@ -260,7 +266,7 @@ def hangs_where_it_can_be_seen(draft: ScenarioDraft) -> Iterator[Problem]:
         ]
         if named not in fitting:
             message = (
-                "is not a check that compares the ledgers of stopped ranks, such as ledger-agrees"
+                "must be a check that compares the ledgers of stopped ranks, such as ledger-agrees"
             )
             suggestion = closest(named, fitting)
             yield draft.problem((*MUST_FAIL, "hang", "fails"), message, suggestion=suggestion)
@@ -272,14 +278,14 @@ def hangs_where_it_can_be_seen(draft: ScenarioDraft) -> Iterator[Problem]:
     if stated.within < LEAST_WITHIN:
         yield draft.problem(
             (*MUST_FAIL, "within"),
-            "is too short; one trial of each cell is watched for this long, so give"
+            "is too short, because one trial of each cell is watched for this long; set it to"
             f" {LEAST_WITHIN:g}s or more",
         )
     deadline = (draft.world or WorldSettings()).deadline
     if stated.within >= deadline:
         message = (
-            f"must be less than world.deadline ({deadline:g}s), or the world is stopped before it"
-            " is proved"
+            f"must be less than world.deadline ({deadline:g}s); otherwise the world is stopped"
+            " before the hang is proved"
         )
         path = (*MUST_FAIL, "within") if draft.has(*MUST_FAIL, "within") else MUST_FAIL
         yield draft.problem(
@@ -333,8 +339,7 @@ def cells_exist(draft: ScenarioDraft) -> Iterator[Problem]:
     where = [stated.applies(values) for values in matrix.combinations()]
     if stated.cells.keys() <= axes.keys() and not any(where):
         message = (
-            "leaves no cell in which the control must fail, so nothing would show that the checks"
-            " can fail"
+            "excludes every cell, so nothing would show that the checks can fail; keep at least one"
         )
         yield draft.problem(path, message, at_key=True)
     if where and all(where):
@@ -363,14 +368,16 @@ def stands_alone(draft: ScenarioDraft) -> Iterator[Problem]:
     if not draft.has(*COMPARE):
         return
     if draft.has("subject", "program"):
-        message = "changes b's values inside a Python rank, which a program does not have"
+        message = "changes b's values inside a Python rank, but this subject is a program"
         yield draft.problem(
-            COMPARE, f"{message}; give a candidate and a control instead", at_key=True
+            COMPARE, f"{message}; use a candidate and a control instead", at_key=True
         )
     if draft.at("faults"):
-        message = "act on b only, so a and b would not be comparable; remove them"
+        message = "act on b only, so a and b would not be comparable"
         yield draft.problem(
-            ("faults",), f"cannot be combined with subject.compare: they {message}", at_key=True
+            ("faults",),
+            f"cannot be combined with subject.compare, because they {message}; remove them",
+            at_key=True,
         )
     if draft.has("hub"):
         message = (
@@ -380,7 +387,10 @@ def stands_alone(draft: ScenarioDraft) -> Iterator[Problem]:
         yield draft.problem(("hub",), message, at_key=True)
     for index, row in draft.measure.items():
         if row.against == "control":
-            message = "is control, which in a comparison is b with the defect; remove it"
+            message = (
+                "cannot be control, because in a comparison the control is b with the"
+                " defect; remove it"
+            )
             yield draft.problem(("measure", index, "against"), message)
 
 
@@ -412,16 +422,16 @@ def defects_can_be_seen(draft: ScenarioDraft) -> Iterator[Problem]:
                 )
             )
             message = (
-                f"is not compared with a by any check, so no check could detect the defect; {key}s"
-                " compared: "
+                f"is not compared with a by any check, so no check can detect the defect; {key}s"
+                " that are compared: "
             )
             message += listed(names) if names else "none"
             yield draft.problem((*path, key), message, suggestion=closest(defect.what, names))
         for check in checks:
             if defect.one == "character" and not isinstance(check, EqualCheck):
                 message = (
-                    f"is for texts, but the check {check.id} compares numbers; give absolute,"
-                    " relative or ulp"
+                    f"changes a character of a text, but the check {check.id} compares numbers;"
+                    " set absolute, relative or ulp instead"
                 )
                 yield draft.problem((*path, "one"), message)
             if isinstance(check, CloseCheck) and _is_within(check, defect.absolute):
@@ -438,7 +448,7 @@ def defects_can_be_seen(draft: ScenarioDraft) -> Iterator[Problem]:
                 if not asked:
                     message = (
                         f"are not covered by the check {check.id} in a world of {size}; change one"
-                        " of the two"
+                        " of them"
                     )
                     yield draft.problem((*path, "ranks"), message, at_key=True)
                     break

@@ -79,8 +79,8 @@ def strikes_at_an_event(draft: ScenarioDraft) -> Iterator[Problem]:
             yield draft.problem(("faults", index, "at"), message)
         elif at in OF_THE_RUNTIME and draft.has("subject", "program"):
             message = (
-                "is emitted by the runtime of Python ranks, which a program does not have; use"
-                " one of its own events, such as ready"
+                "is emitted by the runtime of Python ranks, but this subject is a program; use an"
+                " event that the program emits, such as ready"
             )
             yield draft.problem(("faults", index, "at"), message)
 
@@ -104,7 +104,7 @@ def faults_do_not_meet(draft: ScenarioDraft) -> Iterator[Problem]:
         met = next((first[place] for place in places if place in first), None)
         if met is not None:
             message = (
-                f"conflicts with the fault {met.id}, which {meeting} on the same rank; give them"
+                f"conflicts with the fault {met.id}, which {meeting} on the same rank; choose"
                 " different ranks or places"
             )
             yield draft.problem(("faults", index, key), message, at_key=True)
@@ -118,25 +118,28 @@ def hubs_are_there(draft: ScenarioDraft) -> Iterator[Problem]:
     """
     served = draft.at("hub", "serve")
     if isinstance(served, str) and served not in draft.names("inputs"):
-        message = "is not an input of this scenario; add an input with a folder of repositories"
+        message = (
+            "is not an input of this scenario; add an input with this name that is a folder"
+            " of repositories"
+        )
         yield draft.problem(
             ("hub", "serve"), message, suggestion=closest(served, draft.names("inputs"))
         )
     for index, fault in draft.faults.items():
         if fault.properties.needs_a_hub and not draft.has("hub"):
-            message = "needs a hub; add hub: {serve: INPUT}"
+            message = "needs a hub, but the scenario has none; add hub: {serve: INPUT}"
             yield draft.problem(("faults", index, "kind"), message)
     for index, check in draft.checks.items():
         if check.properties.needs_a_hub and not draft.has("hub"):
             yield draft.problem(
                 ("checks", index, "kind"),
-                "counts requests to a hub, which is missing; add hub: {serve: INPUT}",
+                "counts requests to a hub, but the scenario has none; add hub: {serve: INPUT}",
             )
     for index, row in draft.measure.items():
         if row.probe in ("requests", "received") and not draft.has("hub"):
             yield draft.problem(
                 ("measure", index, "probe"),
-                "is measured by a hub, which is missing; add hub: {serve: INPUT}",
+                "is measured by a hub, but the scenario has none; add hub: {serve: INPUT}",
             )
     paths: list[tuple[str | int, ...]] = [("world", "env")]
     paths += [
@@ -157,13 +160,15 @@ def claims_strike_both_arms(draft: ScenarioDraft) -> Iterator[Problem]:
     for index, fault in draft.faults.items():
         if fault.arm is not None and draft.role == "claim":
             message = (
-                "limits the fault to one arm, but the control of a claim must fail because of its"
-                " code. Remove it, or make this an upstream finding (role: upstream)"
+                "limits the fault to one arm, but a claim's control must fail because of its code."
+                " Remove it, or make this an upstream finding (role: upstream)"
             )
             yield draft.problem(("faults", index, "arm"), message, at_key=True)
         elif fault.arm == "control" and not draft.has("subject", "control"):
             yield draft.problem(
-                ("faults", index, "arm"), "is control, but there is no control", at_key=True
+                ("faults", index, "arm"),
+                "is control, but the scenario has no control; remove it, or add subject.control",
+                at_key=True,
             )
 
 
@@ -173,8 +178,8 @@ def hosts_have_what_they_need(draft: ScenarioDraft) -> Iterator[Problem]:
     if matrix is not None and matrix.hosts is not None and max(matrix.hosts) > 1:
         if draft.world is not None and draft.world.hosts > 1:
             message = (
-                "spreads ranks over machines of a hostfile, but world.hosts makes test hosts;"
-                " keep one"
+                "spreads ranks over the machines of a hostfile, but world.hosts creates test"
+                " hosts; keep one"
             )
             yield draft.problem(("matrix", "hosts"), message, at_key=True)
         for values in matrix.combinations():
@@ -182,8 +187,8 @@ def hosts_have_what_they_need(draft: ScenarioDraft) -> Iterator[Problem]:
             hosts = int(values["hosts"])
             if ranks < hosts:
                 message = (
-                    f"has cells with {ranks} ranks on {hosts} machines, so a machine would have no"
-                    " rank; exclude them"
+                    f"has cells with {ranks} ranks on {hosts} machines, which would leave a"
+                    " machine without a rank; exclude these cells"
                 )
                 yield draft.problem(("matrix", "hosts"), message, at_key=True)
                 break
@@ -193,7 +198,7 @@ def hosts_have_what_they_need(draft: ScenarioDraft) -> Iterator[Problem]:
     sizes = draft.sizes()
     if isinstance(placed, tuple) and sizes and len(placed) < sizes[-1]:
         message = (
-            f"has no host for rank {len(placed)} of a world of {sizes[-1]}; give the host of each"
+            f"has no host for rank {len(placed)} in a world of {sizes[-1]}; list a host for each"
             " rank"
         )
         yield draft.problem(("world", "placement"), message)
@@ -218,9 +223,7 @@ def _hosts_without_ranks(draft: ScenarioDraft) -> Iterator[Problem]:
     if placed and empty:
         # A note: a run that is narrowed to fewer ranks (--set matrix.ranks) has such hosts on
         # purpose.
-        message = (
-            f"makes a host without ranks (host {empty[0]}); use at most as many hosts as ranks"
-        )
+        message = f"leaves host {empty[0]} without ranks; use at most as many hosts as ranks"
         yield draft.problem(("world", "hosts"), message, kind="note")
 
 
@@ -235,7 +238,9 @@ def _without_link(
         except (IndexError, ValueError):
             return  # ranks that are not there, or have no host, have rules of their own
         if to in hosts:
-            message = f"has no link for a rank on host {to} in a world of {size}; give another host"
+            message = (
+                f"has no link to host {to} for this rank in a world of {size}; choose another host"
+            )
             yield draft.problem(("faults", index, "to"), message)
             return
 

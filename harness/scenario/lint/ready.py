@@ -63,8 +63,8 @@ def _no_own_code(draft: ScenarioDraft) -> Iterator[Problem]:
     ]
     for place in places:
         message = (
-            "is only for your own code; a ready subject has the same code in both arms. Make the"
-            " arms differ in with or environment"
+            "is only for your own code, because both arms of a ready subject run the same code."
+            " Make the arms differ in with or environment"
         )
         yield draft.problem(place, message, at_key=True)
 
@@ -153,10 +153,10 @@ def _asked_alike(draft: ScenarioDraft, subject: ReadySubject) -> Iterator[Proble
         for name in subject.question(asked):
             if name in draft.axes() or _plain(asked[name]) == _plain(expected[name]):
                 continue
-            where = f"with.{name}" if name in given else f"with, which has no {name}"
+            where = f"with.{name}" if name in given else f"with, which does not set {name}"
             message = (
-                f"differs from the reference ({where}), so it fails whatever its code does; give"
-                " both the same value"
+                f"has a different value in the reference ({where}), so this arm fails even with"
+                " correct code; set both to the same value"
             )
             yield draft.problem(
                 (*arm, "with", name) if name in given else arm, message, at_key=True
@@ -196,8 +196,8 @@ def _inputs(draft: ScenarioDraft, subject: ReadySubject) -> Iterator[Problem]:
         ):
             for arm in arms:
                 if not draft.has(*arm, "with", name):
-                    missing = f"has no {argument.default}, which the {arm[-1]} reads"
-                    message = f"{missing}; add it, or give another in with.{name}"
+                    missing = f"does not set {argument.default}, which the {arm[-1]} reads"
+                    message = f"{missing}; add it, or set with.{name} to another input"
                     yield draft.problem(("inputs",), message)
                     break
 
@@ -242,7 +242,7 @@ def _events(draft: ScenarioDraft, name: str, subject: ReadySubject) -> Iterator[
             and row.event not in timed
             and not row.event.startswith(OF_EVERY_RANK)
         ):
-            message = f"has no begin and end events in {name}, which has those of {listed(timed)}"
+            message = f"has no begin and end events in {name}; these have: {listed(timed)}"
             yield draft.problem(
                 ("measure", index, "event"), message, suggestion=closest(row.event, timed)
             )
@@ -254,5 +254,5 @@ def _value(draft: ScenarioDraft, path: Path, name: str, subject: ReadySubject) -
     if event.startswith(OF_EVERY_RANK) or key in subject.emits.get(event, ()):
         return
     values = [f"{event}.{key}" for event, keys in subject.emits.items() for key in keys]
-    message = f"is not a value of {name}, which reports {', '.join(values)}"
+    message = f"is not a value that {name} reports; it reports {', '.join(values)}"
     yield draft.problem(path, message, suggestion=closest(given, values))

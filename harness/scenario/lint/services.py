@@ -25,29 +25,36 @@ def services_can_be_started(draft: ScenarioDraft) -> Iterator[Problem]:
         other = variables.setdefault(name.replace("-", "_"), name)
         if name in TAKEN or other != name:
             message = (
-                f"cannot be the name of a service, because service {other} has the same variable"
+                f"cannot be the name of a service, because service {other} has the same"
+                " environment variable"
             )
             if name in TAKEN:
-                message = "cannot be the name of a service, because trials have files of that name"
+                message = (
+                    "cannot be the name of a service, because trials have files with that name"
+                )
             yield draft.problem(place, f"{message}; rename it", at_key=True)
         yield from _placeholders(draft, place, service)
         if not any(PORT in word for word in service.program):
             message = (
-                "does not say on which port to listen; put {port} where the command line states it"
+                "does not state on which port to listen; put {port} where the command line has the"
+                " port"
             )
             yield draft.problem((*place, "program"), message, at_key=True)
         if draft.world is not None and draft.world.hosts > 1:
             message = (
-                "is on this machine, which ranks on test hosts do not reach; remove world.hosts"
+                "runs on this machine, but ranks on test hosts cannot reach it; remove world.hosts"
             )
             yield draft.problem(place, message, at_key=True)
         if service.hosts > service.processes and not draft.has("matrix", "processes"):
-            message = f"has hosts without a process; {name} has {service.processes}"
+            message = (
+                f"has more hosts than processes, so a host would have no process; {name} has"
+                f" {service.processes}"
+            )
             yield draft.problem((*place, "hosts"), message)
         if service.processes > 1 and service.backend == "none":
             message = (
-                "has several processes that cannot find each other; give backend, or let its"
-                " program start them"
+                "has several processes that cannot find each other; set backend, or let the"
+                " program start the processes"
             )
             yield draft.problem((*place, "processes"), message, kind="note")
     for arm, of_arm in draft.arms().items():
@@ -59,7 +66,10 @@ def services_can_be_started(draft: ScenarioDraft) -> Iterator[Problem]:
                     (*of_arm, "services", name), message, at_key=True, suggestion=suggestion
                 )
     if draft.has("matrix", "processes") and not draft.services:
-        message = "is the number of a service's processes, but there is no service; add services"
+        message = (
+            "sets the number of a service's processes, but the scenario has no service; add"
+            " services"
+        )
         yield draft.problem(("matrix", "processes"), message, at_key=True)
 
 
@@ -88,8 +98,8 @@ def services_are_asked_about(draft: ScenarioDraft) -> Iterator[Problem]:
     for name in draft.services:
         if name not in asked | struck:
             message = (
-                "may end unseen, because no check asks whether it served; add {id: served, kind:"
-                f" served, service: {name}}}"
+                "may fail unnoticed, because no check tests whether it served; add {id: served,"
+                f" kind: served, service: {name}}}"
             )
             yield draft.problem(("services", name), message, at_key=True)
 
@@ -107,12 +117,12 @@ def faults_of_services(draft: ScenarioDraft) -> Iterator[Problem]:
             yield draft.problem(place, message, suggestion=suggestion)
             continue
         if service.keep == "cell":
-            message = "is kept for later trials, which the fault would change; use keep: trial"
+            message = "is kept for later trials, which the fault would also affect; set keep: trial"
             yield draft.problem(place, message)
         if fault.properties.inside or fault.properties.needs_a_hub or fault.event is None:
             message = (
-                "cannot be struck by this kind, which needs our runtime inside; use one that"
-                " strikes at an event, such as kill, pause or starve"
+                "cannot have a fault of this kind, which needs our runtime inside the process; use"
+                " a kind that acts at an event, such as kill, pause or starve"
             )
             yield draft.problem(place, message)
         which = fault.ranks.which
@@ -122,7 +132,7 @@ def faults_of_services(draft: ScenarioDraft) -> Iterator[Problem]:
         if which == "nonzero" and fewest == 1:
             beyond = [1]
         if beyond:
-            message = f"has no process {beyond[0]}; {fault.service} has {fewest} in a cell"
+            message = f"names process {beyond[0]}, but {fault.service} has only {fewest} in a cell"
             yield draft.problem(("faults", index, "ranks"), message)
 
 

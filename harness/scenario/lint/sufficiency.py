@@ -123,7 +123,7 @@ def enough_candidate_trials(draft: ScenarioDraft) -> Iterator[Problem]:
         bound = clean_bound(count, confidence=accept.confidence)
         of_what = "trials" if count == draft.trials.candidate else "starts of its services"
         message = (
-            f"cannot PASS, because {count} clean {of_what} only bound the failure rate at"
+            f"is too low for PASS, because {count} clean {of_what} only bound the failure rate at"
             f" {bound:.1%}; accept needs {needed} {of_what.partition(' ')[0]}"
         )
         yield draft.problem(("trials", "candidate"), message, kind="note")
@@ -156,7 +156,8 @@ def enough_control_trials(draft: ScenarioDraft) -> Iterator[Problem]:
         and not _is_significant(control, control, candidate=candidate)
     ):
         message = (
-            f"cannot be shown, because even {control} failures in {control} trials could be chance"
+            f"cannot be shown, because even {control} failures in {control} trials could be due to"
+            " chance"
         )
         yield draft.problem(
             path, f"{message} with {candidate} trials of the candidate; raise trials.control"
@@ -164,11 +165,14 @@ def enough_control_trials(draft: ScenarioDraft) -> Iterator[Problem]:
     elif _is_to_pass(draft) or draft.role == "upstream":
         enough = control_trials_needed(share, candidate=candidate, more_than=control)
         needs = (
-            f"needs {enough} trials of the control"
+            f"{enough} trials of the control are needed"
             if enough
-            else "needs more trials of the candidate"
+            else "more trials of the candidate are needed"
         )
-        purpose = f"to be distinguishable from chance (Fisher's one-sided p below {SIGNIFICANT})"
+        purpose = (
+            "for a result that is distinguishable from chance (Fisher's one-sided p below"
+            f" {SIGNIFICANT})"
+        )
         yield draft.problem(path, f"{needs} {purpose}; trials.control is {control}", kind="note")
 
 
@@ -211,8 +215,8 @@ def size_to_be_seen(draft: ScenarioDraft) -> Iterator[Problem]:
     for index, check in draft.checks.items():
         if isinstance(check, EquivalentCheck) and check.sees is None:
             message = (
-                "has no size of defect that it must detect (sees); if the reference's noise is"
-                " too large, anything within it passes"
+                "does not set sees, the size of a defect that it must detect; if the reference's"
+                " noise is too large, any smaller difference passes"
             )
             yield draft.problem(("checks", index), message, at_key=True, kind="note")
 
@@ -225,8 +229,8 @@ def something_is_split(draft: ScenarioDraft) -> Iterator[Problem]:
         ):
             if not pattern.strip("*?"):
                 message = (
-                    "matches every tensor, so none has to be split; list those that are on"
-                    " several ranks"
+                    "matches every tensor, so no tensor has to be split; list only tensors that"
+                    " are on several ranks"
                 )
                 yield draft.problem(("checks", index, "replicated", number), message)
 
@@ -307,7 +311,10 @@ def faults_after_the_work(draft: ScenarioDraft) -> Iterator[Problem]:
         return
     for index, fault in draft.faults.items():
         if fault.event == LAST:
-            message = "comes after the subject returned; no check needs a later event, so it has no effect"
+            message = (
+                "takes effect after the subject returned, but no check needs a later event;"
+                " use an earlier event"
+            )
             yield draft.problem(("faults", index, "at"), message, kind="note")
 
 

@@ -98,16 +98,20 @@ def aim(loaded: LoadedScenario, given: str) -> Aim:
         also = f" ({package} is only in the environment of the {named[0]})" if named else ""
         raise refused(
             ("subject",),
-            f"gives the candidate no environment{also}; add subject.candidate.environment:"
-            f" {{packages: {{{package}: VERSION}}}}",
+            (
+                f"has no environment for the candidate{also}; add subject.candidate.environment:"
+                f" {{packages: {{{package}: VERSION}}}}"
+            ),
         )
     supplied = supplies["candidate"]
     known = _named(wanted, supplied)
     if package not in known:
         raise refused(
             place,
-            f"does not name {package}, so no version of it can be tried; it names"
-            f" {listing(sorted(known), most=6) or 'no package'}",
+            (
+                f"does not list {package}, so its versions cannot be tried; it lists"
+                f" {listing(sorted(known), most=6) or 'no package'}"
+            ),
         )
     if wanted.checkouts:
         name = next(iter(wanted.checkouts))

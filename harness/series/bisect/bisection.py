@@ -52,8 +52,9 @@ UNPACKED = 5.2
 Measured with mlx-lm 0.31.1: 38 wheels.
 """
 TORCH = (
-    "torch is not bisected: an environment with torch takes about 1 GiB, and a bisect keeps two"
-    f" of at most {LIMIT // MIB} MiB. Try single releases of it with an arm's environment"
+    "torch cannot be bisected, because an environment with torch takes about 1 GiB, and a bisect"
+    f" keeps two of at most {LIMIT // MIB} MiB. Try single releases of torch in an arm's"
+    " environment"
 )
 
 
@@ -115,7 +116,8 @@ def bisect(
     loaded = load_scenario(question.path, overrides=question.overrides)
     if _PACKAGE.fullmatch(question.package) is None:
         raise BisectError(
-            f"--package {question.package}: not a name; give one such as mlx-lm or mlx[cpu]"
+            f"--package {question.package}: this is not the name of a package; use a name such as"
+            " mlx-lm or mlx[cpu]"
         )
     if bare(question.package) == "torch":
         raise BisectError(TORCH)
@@ -327,7 +329,8 @@ class Bisection:
         is_of_version = was_skipped or satisfies(ran, kept.version)
         if record.scenario.sha256 != self.loaded.sha256 or not is_of_version:
             raise RecordError(
-                f"it ran another scenario, or {self.aim.package} {ran or 'not at all'}"
+                f"it ran a different scenario or version ({self.aim.package}"
+                f" {ran or 'not installed'})"
             )
         facts = facts_of(
             self.loaded.scenario,
@@ -453,13 +456,13 @@ def _between(
             )
         if known[match].why_not:
             raise BisectError(
-                f"--between: {package} {end} cannot be tried ({known[match].why_not}); give another"
-                " version"
+                f"--between: {package} {end} cannot be tried ({known[match].why_not}); choose"
+                " another version"
             )
         named.append(match)
     first, last = sorted(named, key=order)
     if first == last:
-        raise BisectError("--between: both versions are the same; give two")
+        raise BisectError("--between: both versions are the same; pass two different versions")
     inside = [one for one in found if order(first) <= order(one.version) <= order(last)]
     return (
         [one.version for one in inside if not one.why_not],

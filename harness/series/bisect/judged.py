@@ -142,10 +142,10 @@ def _may_be_chance(cell: CellCount, faulty: CellCount, least: float, confidence:
         lambda trials: upper_bound(0, trials, confidence=confidence) < least,
         more_than=cell.counted,
     )
-    more = f"; give --trials {needed}" if needed else ""
+    more = f"; set --trials {needed}" if needed else ""
     return (
         f"no trial of {cell.counted} failed, but the faulty end fails only in {faulty.failed} of"
-        f" {faulty.counted}, so that may be chance{more}"
+        f" {faulty.counted}, so this may be chance{more}"
     )
 
 
@@ -225,8 +225,8 @@ def _other_version(
                 return f"a rank loaded {found}, not {version}"
     if not imported:
         return (
-            f"no rank loaded {name} {version} from its environment: the subject does not import it,"
-            " or finds another module of that name first (PYTHONPATH, its own folder)"
+            f"no rank loaded {name} {version} from its environment, because the subject does not"
+            " import it, or finds another module with that name first (PYTHONPATH, its own folder)"
         )
     for other in others:
         if other.package in imported and normal(other.distribution or "") != name:

@@ -52,12 +52,12 @@ def chosen(*, only: Sequence[str], backends: Sequence[str], sample: bool) -> lis
             hint = f"; did you mean {near}?" if (near := closest(kind, faults.KINDS.names)) else "."
             raise Nothing(
                 f"--only {choice}: {kind} is not a kind of fault{hint} Run `rankproof list faults`"
-                " to list them"
+                " to list the kinds"
             )
         choices = [case.choice for case in CASES if case.kind == kind]
         if single and choice not in choices:
             raise Nothing(
-                f"--only {choice}: {kind} has no such case; its cases:"
+                f"--only {choice}: {kind} does not have this case; its cases:"
                 f" {', '.join(choices) or 'none'}"
             )
     for backend in backends:
@@ -74,8 +74,8 @@ def chosen(*, only: Sequence[str], backends: Sequence[str], sample: bool) -> lis
     ]
     if not cells:
         raise Nothing(
-            "the matrix is empty: no case of this kind runs on this backend, or none of them is a"
-            " sentinel"
+            "the matrix is empty, because no case of this kind runs on this backend, or none of"
+            " these cases is a sentinel"
         )
     return cells
 
@@ -112,7 +112,7 @@ def without(asked: Sequence[tuple[Case, str]], *, everything: bool) -> dict[str,
     """
     cases = [case for case in CASES if everything or any(case is chosen for chosen, _ in asked)]
     kinds = faults.KINDS.ours if everything else ()
-    nobody = "nobody has written a case for it"
+    nobody = "no case has been written for it"
     tried = {case.kind for case in CASES}
     reasons = {kind: ELSEWHERE.get(kind, nobody) for kind in kinds if kind not in tried}
     for case in cases:
@@ -252,10 +252,10 @@ class MatrixSeries(Series[MatrixFacts, MatrixRecord]):
         differences = {
             "it lacks": sorted(ours.keys() - theirs.keys()),
             "it also has": sorted(theirs.keys() - ours.keys()),
-            "it plans something else for": other,
+            "it plans a different part for": other,
             "it differs in": [
-                *(["what has no case"] if plan["without"] != facts.without else []),
-                *(["which checks no case needs"] if plan["unused"] != facts.unused else []),
+                *(["the faults without a case"] if plan["without"] != facts.without else []),
+                *(["the checks that no case needs"] if plan["unused"] != facts.unused else []),
             ],
         }
         return "; ".join(

@@ -123,7 +123,7 @@ def unlike(part: MatrixPart, scenario: Scenario) -> str:
         "its seed": (part.seed, scenario.seed),
         "its checks": (part.checks, {check.id: check.kind for check in scenario.checks}),
         "whether its fault is tolerated": (part.masked, part.effect == "masked"),
-        "trials that take the place of void ones": (0, trials.max_voids),
+        "trials that replace void trials": (0, trials.max_voids),
         "its trials": (part.trials, trials.candidate),
         "its name": (True, part.case == part.kind or part.case.startswith(f"{part.kind}-")),
     }
@@ -131,14 +131,16 @@ def unlike(part: MatrixPart, scenario: Scenario) -> str:
         said["its trials of the control"] = part.trials, trials.control
     for what, (ours, theirs) in said.items():
         if ours != theirs:
-            return f"{what}: {ours}, and {theirs} there"
+            return f"{what}: {ours} in the matrix, but {theirs} in the scenario"
     try:
         struck = list(fault.ranks.of(part.ranks))
         failing = list(must_fail.ranks.of(part.ranks))
     except ValueError as error:
         return str(error)
     if part.struck != struck:
-        return f"the ranks that are struck: {part.struck}, and {struck} there"
+        return (
+            f"the ranks that are struck: {part.struck} in the matrix, but {struck} in the scenario"
+        )
     if part.masked:
         return (
             "a fault that is tolerated strikes both arms, and no check detects it"
@@ -147,11 +149,14 @@ def unlike(part: MatrixPart, scenario: Scenario) -> str:
         )
     first = HANG if must_fail.hang is not None else str(must_fail.check)
     if next(iter(part.sees), None) != first or part.sees[first] != failing:
-        return f"what has to see it, which begins with {first} on ranks {failing} there"
+        return (
+            f"the checks that must detect the fault, which start with {first} on ranks"
+            f" {failing} in the scenario"
+        )
     if (HANG in part.sees) != (first == HANG) or part.sees.keys() - {HANG} - part.checks.keys():
-        return "what has to see it, where a name is not one of its checks"
+        return "the checks that must detect the fault, which include a name that the scenario lacks"
     return (
-        "what a check has to say, where nothing sees it"
+        "the expected message of a check that does not have to detect the fault"
         if part.says.keys() - part.sees.keys()
         else ""
     )
@@ -163,7 +168,7 @@ def other_code(scenario: Scenario, listed: Listed, facts: MatrixFacts) -> str:
     if (standard := facts.subject_of(file)) is None:
         return f"{file} is not a file of standard subjects"
     arm = other_files(listed, {file: standard})
-    return f"the code of the {arm} is not the standard one" if arm else ""
+    return f"the code of the {arm} is not the standard code" if arm else ""
 
 
 def flaw(facts: MatrixFacts) -> str:
@@ -185,12 +190,12 @@ def flaw(facts: MatrixFacts) -> str:
             part.model_dump(exclude=of_the_part) != parts[0].model_dump(exclude=of_the_part)
             for part in parts
         ):
-            return f"the parts of {case} on {backend} do not ask the same"
+            return f"the parts of {case} on {backend} differ in their settings"
         if len({part.seed for part in parts}) < len(parts):
-            return f"two parts of {case} on {backend} have one seed"
+            return f"two parts of {case} on {backend} have the same seed"
         if (trials := sum(part.trials for part in parts)) != facts.seeds:
             return (
-                f"{case} on {backend} has {trials} trials, but the matrix says {facts.seeds} for"
+                f"{case} on {backend} has {trials} trials, but the matrix plans {facts.seeds} for"
                 " each cell"
             )
     return ""

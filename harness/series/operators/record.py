@@ -88,7 +88,7 @@ class OperatorsPart(SeriesPart):
                 for one in self.operators
             ]
         except KeyError as error:
-            raise RecordError(f"{self.name}: the plan has no axes called {error}") from None
+            raise RecordError(f"{self.name}: the plan has no axes with the name {error}") from None
 
 
 def cells_of(operators: Sequence[Operator], *, depth: int, seed: str) -> list[OperatorCell]:
@@ -191,7 +191,7 @@ def judged(evidence: AskEvidence, cells: Sequence[OperatorCell], *, size: int) -
         found += not_asked(cells, found, most=most)
         begin = len(found)
         if world.begin != begin:
-            raise RecordError(f"a world began with cell {world.begin}, and not {begin}")
+            raise RecordError(f"a world began with cell {world.begin}, not {begin}")
         reading = WorldReading(_events(world.events), size=size)
         found += [
             outcome(cells[index], index, whole=whole, world=reading)
@@ -312,7 +312,7 @@ def assemble(read: Read, names: Collection[str]) -> OperatorsRecord:
     demand_named(facts)
     planned = {part.path for part in facts.parts}
     if len(planned) != len(facts.parts):
-        raise RecordError("two parts have one name")
+        raise RecordError("two parts have the same name")
     if odd := sorted(set(names) ^ planned ^ {PATH}):
         how = "missing" if odd[0] in planned else "not a part of this sweep"
         raise RecordError(f"{odd[0]} is {how}")
@@ -347,7 +347,7 @@ def _found(facts: OperatorsFacts, part: OperatorsPart, evidence: PartEvidence) -
     while True:
         kept = next(asks, None)
         if kept is None or kept.purpose != ask.purpose or kept.cells != [c.key for c in ask.cells]:
-            raise RecordError(f"{part.path} does not ask what its outcomes call for")
+            raise RecordError(f"{part.path} does not run the cells that its outcomes require")
         found = judged(kept, ask.cells, size=part.ranks)
         if len(found) != len(ask.cells):
             raise RecordError(f"{part.path} has {len(found)} of {len(ask.cells)} answers")
@@ -355,7 +355,9 @@ def _found(facts: OperatorsFacts, part: OperatorsPart, evidence: PartEvidence) -
             ask = inquiry.send(found)
         except StopIteration as done:
             if next(asks, None) is not None:
-                raise RecordError(f"{part.path} asks more than its outcomes call for") from None
+                raise RecordError(
+                    f"{part.path} runs more cells than its outcomes require"
+                ) from None
             findings: Findings = done.value
             return findings
 

@@ -40,7 +40,10 @@ def _chosen(
     for library in libraries:
         if library not in RANKS:
             hint = f"; did you mean {near}?" if (near := closest(library, tuple(RANKS))) else ""
-            raise Nothing(f"--library {library}: there is {', '.join(RANKS)}{hint}")
+            raise Nothing(
+                f"--library {library}: this library does not exist; the libraries are"
+                f" {', '.join(RANKS)}{hint}"
+            )
     chosen: list[tuple[Library, int, list[Operator]]] = []
     for library, sizes in RANKS.items():
         for size in sizes:
@@ -52,7 +55,7 @@ def _chosen(
             if ours and (not libraries or library in libraries) and (not ranks or size in ranks):
                 chosen.append((library, size, ours))
     if not chosen:
-        raise Nothing("no operator of these libraries has such a name, or such a world size")
+        raise Nothing("no operator of these libraries has this name, or this world size")
     return chosen
 
 
@@ -126,7 +129,7 @@ class OperatorsSeries(Series[OperatorsFacts, OperatorsRecord]):
         assert isinstance(part, OperatorsPart)
         assert self._worlds is not None
         if facts.within is not None and self._spent >= facts.within:
-            why = f"no time was left of {facts.within:.0f} s"
+            why = f"the {facts.within:.0f} s were used up"
             evidence = PartEvidence(unasked=why, seconds=0.0, asks=[])
         else:
             evidence = self._worlds.ask_part(facts, part)
@@ -145,7 +148,7 @@ class OperatorsSeries(Series[OperatorsFacts, OperatorsRecord]):
             known = {one.name: one for one in operators(part.library, ranks=part.ranks)}
             for one in part.whole_operators(facts.spaces):
                 if one != known.get(one.name):
-                    return f"it asks otherwise of {one.name}"
+                    return f"it plans something else for {one.name}"
         return ""
 
 

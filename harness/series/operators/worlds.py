@@ -143,5 +143,5 @@ def _lines(events: Sequence[Event]) -> list[str]:
 
 def _why_nothing(events: Sequence[Event]) -> str:
     said = [event.values for event in events if event.name in ("harness.error", "rank.error")]
-    why = f"{said[0].get('type')}: {said[0].get('message')}" if said else "no rank says why"
-    return f"a world of the sweep made nothing of its first cell: {why}"
+    why = f"{said[0].get('type')}: {said[0].get('message')}" if said else "no rank reported why"
+    return f"a world of the sweep did not finish its first cell: {why}"

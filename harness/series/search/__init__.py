@@ -59,7 +59,7 @@ class Search(Series[SearchFacts, SearchRecord]):
         )
         odd += ["the prompts"] if facts.prompts != plan.prompts() else []
         odd += ["the code of the ranks"] if facts.subject != plan.subject() else []
-        return f"it plans something else for {', '.join(odd[:3])}" if odd else ""
+        return f"its plan differs for {', '.join(odd[:3])}" if odd else ""
 
     def on_trust(self, facts: SearchFacts) -> str:
         if all(part.arrays for part in facts.parts):

@@ -159,7 +159,7 @@ def assemble(read: Read, names: Collection[str]) -> SearchRecord:
         )
         digests = {given.name: given.digest for given in record.run.inputs}
         if digests.get("model") != facts.models.get(part.model):
-            raise RecordError(f"{part.path} ran a different {part.model} from the one planned")
+            raise RecordError(f"{part.path} ran a {part.model} that differs from the plan")
         if why := _other_release(facts, record):
             raise RecordError(f"{part.path} {why}")
         cells += _cells(part, record)
@@ -187,12 +187,15 @@ def _unlike(part: SearchPart, facts: SearchFacts, scenario: Scenario, listed: Li
         "its chunk": (facts.chunk, candidate.get("prefill_chunk")),
         "its steps": (facts.steps, candidate.get("max_new_tokens")),
         "its trials": (facts.trials, scenario.trials.candidate),
-        "whether its evidence holds arrays": (None if part.arrays else 0, scenario.world.artefacts),
-        "how it is compared": (
+        "whether its evidence contains arrays": (
+            None if part.arrays else 0,
+            scenario.world.artefacts,
+        ),
+        "its comparison": (
             ("equivalent", 2.0),
             (getattr(check, "kind", ""), getattr(check, "margin", 0.0)),
         ),
-        "what its control must fail": (
+        "the check that its control must fail": (
             CHECK,
             control.must_fail.check if control is not None else None,
         ),
@@ -201,7 +204,7 @@ def _unlike(part: SearchPart, facts: SearchFacts, scenario: Scenario, listed: Li
         if ours != theirs:
             return f"the search and its scenario disagree: {what}"
     arm = other_files(listed, facts.subject)
-    return f"the code of the {arm} is not the one that was planned" if arm else ""
+    return f"the code of the {arm} differs from the plan" if arm else ""
 
 
 def _other_release(facts: SearchFacts, record: Record) -> str:
@@ -211,7 +214,7 @@ def _other_release(facts: SearchFacts, record: Record) -> str:
         for name, searched in facts.versions.items():
             ran = packages.get(normal(name), NOT_INSTALLED)
             if ran != searched:
-                return f"ran {name} {ran}, but the search says {searched}"
+                return f"ran {name} {ran}, but the search states {searched}"
     return ""
 
 

@@ -69,7 +69,7 @@ def _encoder(first: Form, second: Form) -> Iterator[Difference]:
     if a["model"] != b["model"]:
         yield _differs(
             "model",
-            f"the first is {a['model']} and the second {b['model']}: their algorithms differ",
+            f"the first is {a['model']} and the second is {b['model']}, so their algorithms differ",
         )
     yield from _tokens(first, second)
     if a["token types"] != b["token types"]:
@@ -90,7 +90,7 @@ def _encoder(first: Form, second: Form) -> Iterator[Difference]:
         if silent[side]:
             yield _undecided(
                 silent[side][0],
-                f"the {side}, a {form.format} file, does not say: {', '.join(silent[side])}",
+                f"the {side}, a {form.format} file, does not state: {', '.join(silent[side])}",
             )
 
 
@@ -101,9 +101,9 @@ def _valued(part: str, first: Form, second: Form) -> Difference:
     words = f"{part}: {shown}"
     for side, form in (("first", first), ("second", second)):
         if not settled and (why := form.assumed.get(part)) is not None:
-            return _undecided(part, f"{words}; of the {side}: {why}")
+            return _undecided(part, f"{words}; for the {side}: {why}")
     if part == "pre-tokenizer" and (x.startswith(_UNKNOWN) != y.startswith(_UNKNOWN)):
-        words += "; we do not know how llama.cpp's pre-tokenizer splits text, and do not guess"
+        words += "; we do not know how llama.cpp's pre-tokenizer splits text, so we do not guess"
         return _undecided(part, words)
     return _differs(part, words)
 
@@ -152,12 +152,14 @@ def _tokens(first: Form, second: Form) -> Iterator[Difference]:
         if len(others) <= fewer:
             continue
         more = (
-            f"tokens: the {side} has {len(others)} ids and the other {fewer}; id {fewer} is"
+            f"tokens: the {side} has {len(others)} ids and the other has {fewer}; id {fewer} is"
             f" {token(others[fewer])}"
         )
         bare = (second if side == "first" else first).format == "tiktoken"
         if bare and NORMAL not in form.types[fewer:]:
-            yield _undecided("tokens", f"{more}: a tiktoken file does not contain special tokens")
+            yield _undecided(
+                "tokens", (f"{more}, because a tiktoken file does not contain special tokens")
+            )
         else:
             yield _differs("tokens", more)
 
@@ -174,9 +176,9 @@ def _types(first: Form, second: Form) -> Iterator[Difference]:
     index = differing[0]
     kinds = [TYPE_NAMES.get(form[index], f"type {form[index]}") for form in (a, b)]
     more = f" (and {plural(len(differing) - 1, 'more id')})" if len(differing) > 1 else ""
-    meant = ": in only one of them can text contain it"
+    meant = ", so text can contain it in only one of the two"
     if {a[index], b[index]} == {NORMAL, USER_DEFINED}:
-        meant = ": one of them looks for it in text before anything else"
+        meant = ", so one of the two looks for it in text before anything else"
     words = (
         f"token types: id {index}, {token(texts[index])}, is {kinds[0]} in the first and {kinds[1]}"
         " in the second"
@@ -198,8 +200,10 @@ def _order(first: Form, second: Form) -> Iterator[Difference]:
     elif "ranks" in by:
         yield _undecided(
             "merges",
-            f"merges: the first uses {by[0]}, the second {by[1]}; run `rankproof tokenizer parity`"
-            " to see whether the ids are the same",
+            (
+                f"merges: the first uses {by[0]}, but the second uses {by[1]}; run `rankproof"
+                " tokenizer parity` to see whether the ids are the same"
+            ),
         )
     else:
         yield from _merges_of_scores(*((first, second) if by[0] == "merges" else (second, first)))
@@ -215,7 +219,11 @@ def _merges(a: list[bytes], b: list[bytes]) -> Iterator[Difference]:
     at = next((rank for rank, (x, y) in enumerate(zip_longest(a, b)) if x != y), None)
     if at is None:
         yield _differs(
-            "merges", "merges: a piece contains a space, and the two are split at different spaces"
+            "merges",
+            (
+                "merges: a piece contains a space, and the two tokenizers split it at"
+                " different spaces"
+            ),
         )
         return
     shown = [pair(merges[at]) if at < len(merges) else "none" for merges in (a, b)]
@@ -267,8 +275,10 @@ def _merges_of_scores(merged: Form, scored: Form) -> Iterator[Difference]:
         if scores[index] > last:
             yield _differs(
                 "merges",
-                f"merges: rank {rank}, {pair(left + b' ' + right)}, comes after one whose score is"
-                " lower",
+                (
+                    f"merges: rank {rank}, {pair(left + b' ' + right)}, comes after a merge whose"
+                    " score is lower"
+                ),
             )
             return
         last = scores[index]
@@ -287,9 +297,11 @@ def _merges_of_scores(merged: Form, scored: Form) -> Iterator[Difference]:
                 return
     yield _undecided(
         "merges",
-        "merges: one uses merges and the other scores; the merges follow from the scores, in the"
-        " same order. Where two pairs overlap, the two can still choose differently; run"
-        " `rankproof tokenizer parity` to check",
+        (
+            "merges: one tokenizer uses merges and the other uses scores; the merges follow from"
+            " the scores, in the same order. If two pairs overlap, the two tokenizers can still"
+            " choose differently; run `rankproof tokenizer parity` to check"
+        ),
     )
 
 
@@ -341,7 +353,7 @@ def _remarks(first: Form, second: Form) -> Iterator[Difference]:
     for side, form in (("first", first), ("second", second)):
         for remark in form.remarks:
             yield Difference(
-                part="remark", words=f"of the {side}: {remark}", semantic=False, sort="remark"
+                part="remark", words=f"for the {side}: {remark}", semantic=False, sort="remark"
             )
 
 

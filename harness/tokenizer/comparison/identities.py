@@ -225,9 +225,9 @@ def compare_identities(first: ComparedTokenizer, second: ComparedTokenizer) -> l
         return _fingerprints(a, b)
     if a["scope"] != b["scope"]:
         raise NotComparable(
-            "one can have chat templates and names for its special tokens; the other is only an"
-            " encoder (a tokenizers.Tokenizer, or a tokenizer.json by itself), which cannot."
-            " Compare two of the same sort, such as two folders, or the encoder with the"
+            "one tokenizer can have chat templates and names for its special tokens, but the other"
+            " is only an encoder (a tokenizers.Tokenizer, or a tokenizer.json by itself), which"
+            " cannot. Compare two of the same sort, such as two folders, or the encoder with the"
             " `backend_tokenizer` of the transformers object"
         )
     rows: list[Difference] = []
@@ -237,7 +237,7 @@ def compare_identities(first: ComparedTokenizer, second: ComparedTokenizer) -> l
     rows += _templates(first, second)
     if a.get("own code") != b.get("own code"):
         words = (
-            f"methods that decide ids were replaced: {a.get('own code', 'none')} against"
+            f"methods that determine ids were replaced: {a.get('own code', 'none')} against"
             f" {b.get('own code', 'none')}"
         )
         rows.append(_row("own code", words, semantic=True, example=search(first, second, ())))
@@ -256,8 +256,8 @@ def _fingerprints(a: Mapping[str, str], b: Mapping[str, str]) -> list[Difference
     sides = [parts.get("fingerprint") for parts in (a, b)]
     if None in sides:
         raise NotComparable(
-            "one has no fingerprint, because it is Python code or an identity of depth cheap;"
-            " compare the files"
+            "one tokenizer has no fingerprint, because it is Python code or an identity of depth"
+            " cheap; compare the files"
         )
     if sides[0] == sides[1]:
         return []
@@ -274,8 +274,8 @@ def _encoding(first: ComparedTokenizer, second: ComparedTokenizer) -> list[Diffe
     b = second.identity.parts
     if ("Python" in a["kind"]) != ("Python" in b["kind"]):
         words = (
-            f"one is Python code ({a['class']}; {b['class']}) and the other runs in the tokenizers"
-            " library"
+            f"one tokenizer is Python code ({a['class']}; {b['class']}) and the other runs in the"
+            " tokenizers library"
         )
         return [
             _row(
@@ -295,10 +295,10 @@ def _encoding(first: ComparedTokenizer, second: ComparedTokenizer) -> list[Diffe
         words, candidates = _described(part, first, second)
         example = search(first, second, candidates) or _probed(first, second)
         if example is None:
-            words += "; no text was found that shows it"
+            words += "; no text that shows the difference was found"
         rows.append(_row(part, words, semantic=True, example=example))
     if not rows:
-        words = "the ids differ, although every part is written alike"
+        words = "the ids differ, although all parts are written identically"
         rows.append(
             _row(
                 "encoding",

@@ -61,7 +61,7 @@ def engine_of(where: str) -> str:
         return "server"
     path = Path(where)
     if not path.exists():
-        raise Absent(f"{where}: does not exist")
+        raise Absent(f"{where}: this file does not exist")
     if path.is_dir() or path.suffix == ".json":
         if path.name.startswith("tekken"):
             raise EngineFailed(
@@ -73,7 +73,7 @@ def engine_of(where: str) -> str:
     if head == b"GGUF":
         if importlib.util.find_spec("llama_cpp") is None:
             raise EngineFailed(
-                f"{where}: llama.cpp is not installed; run pip install llama-cpp-python, or give"
+                f"{where}: llama.cpp is not installed; run pip install llama-cpp-python, or pass"
                 " the address of a server that runs the model"
             )
         return "llama.cpp"

@@ -170,7 +170,7 @@ class TokenizeServer:
     def decode(self, ids: Ids) -> str:
         """Never: a server is asked for ids alone."""
         raise ValueError(
-            f"{self._address} is used only to encode, so it cannot give the text of {len(ids)} ids"
+            f"{self._address} is used only to encode, so it cannot decode {len(ids)} ids"
         )
 
     def tokens(self) -> list[str]:
@@ -289,7 +289,7 @@ class LlamaCppModel:
         self._library: Any = llama_cpp
         self.about = f"llama.cpp of llama-cpp-python {llama_cpp.__version__}"
         self._buffers: set[str] = set()
-        self._complaint = "it gave no reason"
+        self._complaint = "no reason was reported"
         self._listener = llama_cpp.llama_log_callback(lambda _level, text, _data: self._hear(text))
         llama_cpp.llama_log_set(self._listener, ctypes.c_void_p(0))
         llama_cpp.llama_backend_init()
@@ -321,7 +321,7 @@ class LlamaCppModel:
         """
         rows = self._library.llama_vocab_n_tokens(self._vocabulary)
         if max(ids) >= rows:
-            raise ValueError(f"id {max(ids)} has no row, because the model has only {rows}")
+            raise ValueError(f"id {max(ids)} has no row, because the model has only {rows} rows")
         context = self._context(len(ids), most)
         sampler = self._library.llama_sampler_init_greedy()
         new: Ids = []
@@ -332,7 +332,7 @@ class LlamaCppModel:
                 context, self._library.llama_batch_get_one(held, len(given))
             ):
                 raise ValueError(
-                    f"llama.cpp refuses token {len(ids) + len(new)}: llama_decode returned {code}"
+                    f"llama.cpp rejects token {len(ids) + len(new)}: llama_decode returned {code}"
                 )
             new.append(int(self._library.llama_sampler_sample(sampler, context, -1)))
             if self._library.llama_vocab_is_eog(self._vocabulary, new[-1]):
@@ -352,7 +352,7 @@ class LlamaCppModel:
         context = self._library.llama_init_from_model(self._model, parameters)
         if not context:
             raise ValueError(
-                f"llama.cpp cannot make a context for {given + most} tokens: {self._complaint}"
+                f"llama.cpp cannot create a context for {given + most} tokens: {self._complaint}"
             )
         return context
 

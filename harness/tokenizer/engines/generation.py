@@ -127,13 +127,15 @@ def continued(
     READ.clear()
     backend = read_path(tokenizer).backend
     if dict(read) != READ:
-        raise Unreadable(f"{tokenizer}: changed after it was proven to be the model's; try again")
+        raise Unreadable(
+            f"{tokenizer}: the file changed after it was proven to be the model's; try again"
+        )
     # As it was compared: with the tokens that other files of the folder add, and nothing cut or
     # filled up.
     encoder: Any = view(backend)
     given = encoder.encode(prompt).ids
     if not given:
-        raise EngineRefused(f"{quoted(prompt)} gives no token with {file}; use a longer prompt")
+        raise EngineRefused(f"{quoted(prompt)} has no tokens with {file}; use a longer prompt")
     ran = _run(model, given, most=most, device=device, reason=reason, engine=engine)
     return Continuation(
         prompt_ids=tuple(given),
@@ -199,7 +201,7 @@ def _llama_cpp(
     if not buffers or (
         elsewhere := [buffer for buffer in buffers if not buffer.startswith(("CPU", "AMX"))]
     ):
-        where = listed(elsewhere) if buffers else "a place that llama.cpp does not report"
+        where = listed(elsewhere) if buffers else "a device that llama.cpp does not report"
         raise EngineRefused(
             f"requested device: {device}{by}, but llama.cpp put weights or results into {where},"
             " so it was not used"
@@ -208,7 +210,7 @@ def _llama_cpp(
         ids=ids,
         engine=running.about,
         device="cpu",
-        why=f"as asked{by}" if device == "cpu" else "llama.cpp runs only on the cpu",
+        why=f"as requested{by}" if device == "cpu" else "llama.cpp runs only on the cpu",
         load_seconds=loaded - begun,
         run_seconds=time.monotonic() - loaded,
         remarks=tuple(remarks),
@@ -236,7 +238,7 @@ def _transformers(model: Path, given: list[int], *, most: int, device: Device, r
     used = sorted({str(each.device.type) for each in network.parameters()})
     if used != [place]:
         raise EngineRefused(
-            f"requested device: {place}, but weights are on {listed(used)}, so nothing was run"
+            f"requested device: {place}, but the weights are on {listed(used)}, so nothing was run"
         )
     with torch.inference_mode():
         ids = torch.tensor([given], device=place)
@@ -275,22 +277,22 @@ def _refuse_what_would_be_wrong(model: Path) -> list[str]:
         raise EngineRefused(f"transformers cannot run {model}: {lacks}")
     if importlib.util.find_spec("gguf") is None:
         raise EngineRefused(
-            f"transformers cannot run {model}: it needs the package gguf to read weights, which is"
-            " not installed; run pip install gguf"
+            f"transformers cannot run {model}, because it needs the package gguf to read weights;"
+            " run pip install gguf"
         )
     from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES
 
     name, tensors = _contents(model)
     if name not in GGUF_SUPPORTED_ARCHITECTURES:
         raise EngineRefused(
-            f"transformers cannot run {model}: its architecture is {quoted(name)}, but it can only"
-            f" read {listed(sorted(GGUF_SUPPORTED_ARCHITECTURES))} from GGUF files (the model's"
-            " own engine, such as bitnet.cpp, may run it; compare its ids with `rankproof"
-            " tokenizer parity`)"
+            f"transformers cannot run {model}, because its architecture is {quoted(name)}, and"
+            f" transformers can read only {listed(sorted(GGUF_SUPPORTED_ARCHITECTURES))} from GGUF"
+            " files (the model's own engine, such as bitnet.cpp, may run it; compare its ids with"
+            " `rankproof tokenizer parity`)"
         )
     if unknown := sorted({tensor.type for tensor in tensors if tensor.type.startswith("type ")}):
         raise EngineRefused(
-            f"transformers cannot run {model}: its weights have the unsupported types"
+            f"transformers cannot run {model}, because its weights have the unsupported types"
             f" {listed(unknown)}"
         )
     if dropped := [tensor.name for tensor in tensors if tensor.name in _DROPPED]:
@@ -317,10 +319,10 @@ def _device(torch: Any, asked: Device, reason: str) -> tuple[str, str]:
     if not has[asked]:
         there = listed([name for name, is_there in has.items() if is_there])
         raise EngineRefused(
-            f"requested device: {asked}{by}, but this machine has only {there}; request that or"
+            f"requested device: {asked}{by}, but this machine has only {there}; request {there} or"
             " auto"
         )
-    return asked, f"as asked{by}"
+    return asked, f"as requested{by}"
 
 
 def _loaded(torch: Any, model: Path) -> Any:

@@ -317,7 +317,7 @@ def changed_ids(engine: Engine, contract: GoldenFile) -> list[tuple[GoldenText, 
     lacking = sorted({row.mode for row in contract.texts} - set(engine.modes))
     if lacking:
         raise EngineFailed(
-            f"{engine.about} does not encode in the mode {lacking[0]}, which the contract asks for"
+            f"{engine.about} does not encode in the mode {lacking[0]}, which the contract requires"
         )
     changed: list[tuple[GoldenText, list[int] | None]] = []
     for mode in engine.modes:
@@ -338,7 +338,7 @@ def read_golden(path: Path) -> GoldenFile:
     except OSError as error:
         raise refused(path, error) from None
     except ValueError as error:
-        raise Unreadable(f"{path}: is not a golden file: {error}") from None
+        raise Unreadable(f"{path}: this is not a golden file: {error}") from None
 
 
 def write_golden(contract: GoldenFile, path: Path) -> None:

@@ -70,7 +70,10 @@ def gguf_form(file: GgufFile) -> Form:
     """
     model = _text(file, MODEL)
     if model is None or model in WITHOUT:
-        raise Unreadable(f"{file.path}: contains no tokenizer; name one when you use the model")
+        raise Unreadable(
+            f"{file.path}: the file contains no tokenizer; specify a tokenizer when"
+            " you use the model"
+        )
     stored = file.value(TOKENS)
     if (
         not isinstance(stored, Array)
@@ -81,7 +84,7 @@ def gguf_form(file: GgufFile) -> Form:
     types = _types(file, stored.count)
     size = without_padding(types)
     if not size:
-        raise Unreadable(f"{file.path}: every token is of type UNUSED, so no text has an id")
+        raise Unreadable(f"{file.path}: all tokens are of type UNUSED, so text cannot be encoded")
     kept = _first(file, stored, size)
     kinds = types_part(types[:size])
     scores = _scores(file, stored.count, kinds[0]) if model in (SPM, UGM) else (array("f"), None)
@@ -205,7 +208,7 @@ def _split(file: GgufFile, model: str) -> str | None:
 
 def _normalizer(file: GgufFile, model: str, assumed: dict[str, str]) -> str | None:
     if model == BPE:
-        assumed["normalizer"] = f"{_NO_FIELD}, and llama.cpp changes no text"
+        assumed["normalizer"] = f"{_NO_FIELD}, and llama.cpp does not change text"
         return "[]"
     if model not in (SPM, UGM):
         return None
@@ -216,7 +219,9 @@ def _normalizer(file: GgufFile, model: str, assumed: dict[str, str]) -> str | No
         else b""
     )
     if not content and model == SPM:
-        assumed["normalizer"] = f"{_NO_FIELD} but for spaces, and llama.cpp changes no other text"
+        assumed["normalizer"] = (
+            f"{_NO_FIELD} except for spaces, and llama.cpp does not change other text"
+        )
     first = ALWAYS if _flag(file, "add_space_prefix", default=True) else NEVER
     return spaces(
         charsmap=content,

@@ -91,7 +91,7 @@ class ProtobufMessage:
                 length = _FIXED[wire]
             else:
                 raise self._wrong(
-                    begins, f"field {number} has the wire type {wire}, which such files do not use"
+                    begins, f"field {number} has the wire type {wire}, which these files never use"
                 )
             if length > stop - at:
                 raise self._wrong(
@@ -128,7 +128,8 @@ class ProtobufMessage:
 
     def _wrong(self, at: int, what: str) -> Unreadable:
         return Unreadable(
-            f"{self.path}: is not a SentencePiece model, or is damaged: {what} (at byte {at})"
+            f"{self.path}: this is not a SentencePiece model, or it is damaged: {what} (at byte"
+            f" {at})"
         )
 
 
@@ -173,12 +174,13 @@ def sentencepiece_form(path: Path, content: bytes) -> Form:
             continue
         if wire != BYTES:
             raise Unreadable(
-                f"{where}: is not a SentencePiece model: field {number} is not a message"
+                f"{where}: this is not a SentencePiece model, because field {number} is not a"
+                " message"
             )
         message = whole.inside(start, stop)
         if number == _PIECES:
             if len(tokens) >= MOST_TOKENS:
-                raise Unreadable(f"{where}: has more than {MOST_TOKENS} pieces")
+                raise Unreadable(f"{where}: the model has more than {MOST_TOKENS} pieces")
             token, score, kind = _piece(message, len(tokens))
             tokens.append(token)
             scores.append(score)
@@ -197,7 +199,7 @@ def sentencepiece_form(path: Path, content: bytes) -> Form:
     missing = [byte for byte in range(256) if types[ids.get(b"<0x%02X>" % byte, 0)] != BYTE]
     if falls_back and missing:
         raise Unreadable(
-            f"{where}: falls back to bytes, but has no piece for byte"
+            f"{where}: the model falls back to bytes, but has no piece for byte"
             f" 0x{missing[0]:02x}{f' (and {len(missing) - 1} more)' if len(missing) > 1 else ''}"
         )
     size = without_padding(bytes(types))
@@ -284,14 +286,16 @@ def _read_settings(
 
 def _ids(where: str, tokens: list[bytes], types: bytearray) -> dict[bytes, int]:
     if not tokens:
-        raise Unreadable(f"{where}: is not a SentencePiece model, because it contains no pieces")
+        raise Unreadable(
+            f"{where}: this is not a SentencePiece model, because it contains no pieces"
+        )
     ids = {token: index for index, token in reversed(list(enumerate(tokens)))}
     if len(ids) < len(tokens):
         twice = next(index for index, token in enumerate(tokens) if ids[token] != index)
         shown = quoted(tokens[twice].decode())
         raise Unreadable(
-            f"{where}: pieces {ids[tokens[twice]]} and {twice} are both {shown}, so text can only"
-            " get one of them"
+            f"{where}: pieces {ids[tokens[twice]]} and {twice} are both {shown}, so text can"
+            " produce only one of them"
         )
     if types.count(UNKNOWN) != 1:
         raise Unreadable(
@@ -303,11 +307,11 @@ def _ids(where: str, tokens: list[bytes], types: bytearray) -> dict[bytes, int]:
             len(token) == 6 and token[:3] == b"<0x" and token[5:] == b">"
         ):
             raise Unreadable(
-                f"{where}: piece {index}, {quoted(token.decode())}, is of type BYTE, but is not a"
-                " byte"
+                f"{where}: piece {index}, {quoted(token.decode())}, is of type BYTE, but its text"
+                " is not a byte"
             )
     if types.count(UNUSED) == len(types):
-        raise Unreadable(f"{where}: every piece is of type UNUSED")
+        raise Unreadable(f"{where}: all pieces are of type UNUSED")
     return ids
 
 
@@ -347,7 +351,7 @@ def tiktoken_form(path: Path, content: bytes) -> Form:
             continue
         fields = line.split()
         if len(fields) != 2 or not fields[1].isdigit() or len(fields[1]) > 8:
-            raise Unreadable(f"{path}: line {number} is not base64 and a rank")
+            raise Unreadable(f"{path}: line {number} must be a base64 token and a rank")
         _keep(
             ranks,
             int(fields[1]),
@@ -372,13 +376,13 @@ def tekken_form(path: Path, content: bytes) -> Form:
         read.get(name) if isinstance(read, dict) else None for name in ("config", "vocab")
     )
     if not isinstance(config, dict) or not isinstance(vocabulary, list):
-        raise Unreadable(f"{path}: has no config and vocab, so it is not a tekken.json")
+        raise Unreadable(f"{path}: the file has no config and vocab, so it is not a tekken.json")
     size = _number(config.get("default_vocab_size"))
     count = _number(config.get("default_num_special_tokens"))
     pattern = config.get("pattern")
     if not 0 < count < size or not isinstance(pattern, str):
         raise Unreadable(
-            f"{path}: its config must give pattern, default_vocab_size and"
+            f"{path}: its config must contain pattern, default_vocab_size and"
             " default_num_special_tokens"
         )
     ranks: dict[int, bytes] = {}
@@ -422,21 +426,21 @@ def _bytes(text: bytes, where: str) -> bytes:
             f"{where}: {quoted(text.decode(errors='backslashreplace'))} is not base64"
         ) from None
     if not 0 < len(token) <= LONGEST:
-        raise Unreadable(f"{where}: a token of {len(token)} bytes; it must have 1 to {LONGEST}")
+        raise Unreadable(f"{where}: the token has {len(token)} bytes, but must have 1 to {LONGEST}")
     return token
 
 
 def _keep(ranks: dict[int, bytes], rank: int, token: bytes, where: str) -> None:
     if rank in ranks:
-        raise Unreadable(f"{where}: the rank {rank} is given twice")
+        raise Unreadable(f"{where}: the rank {rank} is listed twice")
     if rank >= MOST_TOKENS:
-        raise Unreadable(f"{where}: the rank {rank} is past every model's embedding")
+        raise Unreadable(f"{where}: the rank {rank} is beyond every model's embedding")
     ranks[rank] = token
 
 
 def _whole(path: Path, ranks: dict[int, bytes]) -> None:
     if not ranks:
-        raise Unreadable(f"{path}: contains no tokens")
+        raise Unreadable(f"{path}: the file contains no tokens")
     gap = next((rank for rank in range(len(ranks)) if rank not in ranks), None)
     if gap is not None:
         raise Unreadable(f"{path}: no token has the rank {gap}, but others have higher ranks")
@@ -444,8 +448,8 @@ def _whole(path: Path, ranks: dict[int, bytes]) -> None:
     for rank, token in ranks.items():
         if token in by_token:
             raise Unreadable(
-                f"{path}: ranks {by_token[token]} and {rank} are the same bytes, so text can only"
-                " get one of them"
+                f"{path}: ranks {by_token[token]} and {rank} are the same bytes, so text can"
+                " produce only one of them"
             )
         by_token[token] = rank
     missing = [byte for byte in range(256) if bytes([byte]) not in by_token]
@@ -464,7 +468,7 @@ def _special(path: Path, given: Any, count: int) -> dict[int, tuple[bytes, int]]
         )
         rank = _number(rank)
         if not isinstance(text, str) or not text or not 0 <= rank < count:
-            raise Unreadable(f"{path}: a special token has no token_str and rank below {count}")
+            raise Unreadable(f"{path}: a special token lacks token_str, or a rank below {count}")
         if rank in special:
             raise Unreadable(
                 f"{path}: {quoted(text)} and {quoted(special[rank][0].decode())} share the id"

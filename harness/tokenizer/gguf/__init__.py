@@ -107,7 +107,7 @@ def _templates(file: GgufFile) -> list[GgufFinding]:
     A template is a program of whoever made the file: it is not run.
     """
     if lacks := missing("jinja2"):
-        message = f"was not compiled: {lacks}"
+        message = f"was not compiled, because {lacks}"
         return [
             GgufFinding(
                 code="chat-template", severity="note", where=TEMPLATE, offset=-1, message=message

@@ -313,7 +313,9 @@ class GgufFile:
     def _fits(self, what: str, count: int, most: int, least: int, at: int) -> None:
         if count > most:
             raise Malformed(
-                "too many", at, f"the header announces {count} {what}, but at most {most} are read"
+                "too many",
+                at,
+                (f"the header announces {count} {what}, but at most {most} are supported"),
             )
         if count * least > self.size - 24:
             raise Malformed(
@@ -374,7 +376,7 @@ class GgufFile:
             self._skip_strings(what, count)
         elif kind == ARRAY:
             raise Malformed(
-                "nested array", start - 12, f"{what} contains arrays, which no engine reads"
+                "nested array", start - 12, f"{what} contains arrays, which engines do not read"
             )
         else:
             raise Malformed(
@@ -389,7 +391,9 @@ class GgufFile:
         start = self._at
         if count > MOST_STRINGS:
             raise Malformed(
-                "too many", start, f"{what}: {count} strings, but at most {MOST_STRINGS} are read"
+                "too many",
+                start,
+                (f"{what}: it has {count} strings, but at most {MOST_STRINGS} are supported"),
             )
         if count * 8 > self.size - start:
             raise Malformed(
@@ -519,7 +523,7 @@ class GgufFile:
         length = _U64.unpack(self._take(8, f"the length of {what}"))[0]
         if length > longest:
             raise Malformed(
-                "too long", at, f"{what} has {length} bytes, but at most {longest} are read"
+                "too long", at, f"{what} has {length} bytes, but at most {longest} are supported"
             )
         return self._take(length, what)
 

@@ -84,8 +84,10 @@ def keys(file: GgufFile) -> Iterator[GgufFinding]:
                 key.name,
                 "key-name",
                 "warning",
-                "its name contains spaces, control characters or non-ASCII characters, so no"
-                " engine looks for it",
+                (
+                    "its name contains spaces, control characters or non-ASCII characters, so engines"
+                    " never look for it"
+                ),
                 "remove the key, or write its name as engines do",
             )
         if key.type == "string" and isinstance(key.value, bytes) and not is_text(key.value):
@@ -159,8 +161,10 @@ def data(file: GgufFile) -> Iterator[GgufFinding]:
                 tensor.name,
                 "tensor-gap",
                 "warning",
-                f"begins {tensor.offset - end} bytes after the data before it; engines refuse a"
-                " gap",
+                (
+                    f"begins {tensor.offset - end} bytes after the data before it; engines reject a"
+                    " file with a gap"
+                ),
                 _CONVERT,
             )
         end = max(end, tensor.offset + tensor.size)
@@ -249,8 +253,10 @@ def _blocks(file: GgufFile, name: str) -> Iterator[GgufFinding]:
             where,
             "blocks",
             "error",
-            f"is missing, but the file contains tensors of {plural(len(blocks), 'block')}; engines"
-            " refuse it",
+            (
+                f"is missing, but the file contains tensors of {plural(len(blocks), 'block')}; engines"
+                " reject such a file"
+            ),
             _CONVERT,
         )
     if key is None or count is None:
@@ -268,7 +274,7 @@ def _blocks(file: GgufFile, name: str) -> Iterator[GgufFinding]:
         )
     elif not file.tensors:
         message = (
-            f"is {count}, but the file contains no tensors: it describes a model, but has no"
+            f"is {count}, but the file contains no tensors, so it describes a model without"
             " weights to run"
         )
         remedy = "use it only for its tokenizer, or use the file with the weights"
@@ -277,7 +283,7 @@ def _blocks(file: GgufFile, name: str) -> Iterator[GgufFinding]:
         what = (
             f"tensors of block {missing[0]} are missing"
             if missing
-            else f"there are tensors of block {beyond[0]}"
+            else f"block {beyond[0]} has tensors"
         )
         yield finding(
             file,

@@ -53,7 +53,7 @@ _CONVERT = "convert the model again"
 _FALLING_BACK = (SPM, "gemma4")
 _COMPARE = "compare with the tokenizer that it was made from"
 _SAME = "use the engine that it was written for, or convert the model again"
-_GIVE = "name a tokenizer when you use it"
+_GIVE = "specify a tokenizer when you use the model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def tokenizer(file: GgufFile) -> Iterator[GgufFinding]:
             MODEL,
             "tokenizer-model",
             "error",
-            f"{quoted(name)} is not among the tokenizers that engines know: {', '.join(MODELS)}",
+            f"{quoted(name)} is not one of the tokenizers that engines know: {', '.join(MODELS)}",
             _SAME,
         )
         return
@@ -110,7 +110,7 @@ def tokenizer(file: GgufFile) -> Iterator[GgufFinding]:
             "too-many-tokens",
             "error",
             f"contains {stored.count} tokens; at most {MOST_TOKENS} are checked",
-            "check where it came from",
+            "check where the file came from",
         )
         return
     lengths = list(_lengths(file, stored.count))
@@ -217,8 +217,11 @@ def _texts(vocabulary: _Vocabulary) -> Iterator[GgufFinding]:
             vocabulary,
             "duplicate-token",
             "error" if used else "warning",
-            f"ids {ids[tokens[first]]} and {first} are both"
-            f" {_token(tokens[first])}{_more(len(double) - 1)}, so text can only get one of them",
+            (
+                f"ids {ids[tokens[first]]} and {first} are both"
+                f" {_token(tokens[first])}{_more(len(double) - 1)}, so text can produce only one of"
+                " them"
+            ),
         )
     empty = [number for number, token in enumerate(tokens) if not token]
     if empty:
@@ -281,9 +284,11 @@ def _types(vocabulary: _Vocabulary) -> Iterator[GgufFinding]:
             TYPES,
             "control-token",
             "warning",
-            f"id {first}, {_token(vocabulary.tokens[first])}, is {kind} and not"
-            f" CONTROL{_more(len(open_) - 1)}, so either a user's text can contain it, or a"
-            " template cannot",
+            (
+                f"id {first}, {_token(vocabulary.tokens[first])}, is {kind}, not"
+                f" CONTROL{_more(len(open_) - 1)}, so either a user's text can contain this token,"
+                " or a template cannot"
+            ),
             _COMPARE,
         )
 
@@ -406,8 +411,10 @@ def _special(vocabulary: _Vocabulary) -> Iterator[GgufFinding]:
                 key.name,
                 "control-token",
                 "warning",
-                f"is {key.value}, {shown}, of type {TYPE_NAMES[kind]} and not CONTROL, so engines"
-                " recognize it in a user's text",
+                (
+                    f"is {key.value}, {shown}, of type {TYPE_NAMES[kind]}, not CONTROL, so engines"
+                    " recognize it in a user's text"
+                ),
                 _COMPARE,
             )
     pre = file.value(PRE)
@@ -424,8 +431,10 @@ def _special(vocabulary: _Vocabulary) -> Iterator[GgufFinding]:
                 flag,
                 "token-id",
                 "error",
-                f"asks for a token that has no id: tokenizer.ggml.{name}_token_id is missing or out"
-                " of range",
+                (
+                    f"requests a token that has no id, because tokenizer.ggml.{name}_token_id is"
+                    " missing or out of range"
+                ),
                 _CONVERT,
             )
     if "eos" not in named and "eot" not in named:
@@ -447,7 +456,10 @@ def _special(vocabulary: _Vocabulary) -> Iterator[GgufFinding]:
                 TEMPLATE,
                 "bos-twice",
                 "warning",
-                f"begins with {_token(bos)}, and add_bos_token adds it too, so there may be two",
+                (
+                    f"begins with {_token(bos)}, and add_bos_token also adds it, so the prompt may"
+                    " begin with two"
+                ),
                 "check the ids of a rendered chat",
             )
 
@@ -469,8 +481,10 @@ def _bytes(vocabulary: _Vocabulary) -> Iterator[GgufFinding]:
                 vocabulary,
                 "missing-byte",
                 "warning",
-                "contains no tokens for single bytes, so text without a token becomes the unknown"
-                " token",
+                (
+                    "contains no tokens for single bytes, so text that has no token becomes the"
+                    " unknown token"
+                ),
             )
             return
         there = [vocabulary.ids[token] for token in wanted if token in vocabulary.ids]
@@ -478,14 +492,14 @@ def _bytes(vocabulary: _Vocabulary) -> Iterator[GgufFinding]:
             number for number in there if vocabulary.types and vocabulary.type(number) != BYTE
         ]
         if untyped:
-            kind = TYPE_NAMES.get(vocabulary.type(untyped[0]), "of no type")
+            kind = TYPE_NAMES.get(vocabulary.type(untyped[0]), "without a type")
             shown = f"id {untyped[0]}, {_token(vocabulary.tokens[untyped[0]])}"
             yield finding(
                 vocabulary.file,
                 TYPES,
                 "byte-token",
                 "error",
-                f"{shown}, is {kind} and not BYTE{_more(len(untyped) - 1)}",
+                f"{shown}, is {kind}, not BYTE{_more(len(untyped) - 1)}",
                 _CONVERT,
             )
         typed = [number for number, kind in enumerate(vocabulary.types) if kind == BYTE]
@@ -530,7 +544,7 @@ def _letters(vocabulary: _Vocabulary, wanted: Collection[bytes]) -> Iterator[Ggu
         if odd:
             shown = f"id {odd[0]}, {_token(vocabulary.tokens[odd[0]])}"
             message = (
-                f"{shown}, is {TYPE_NAMES[vocabulary.type(odd[0])]} and not"
+                f"{shown}, is {TYPE_NAMES[vocabulary.type(odd[0])]} , not"
                 f" NORMAL{_more(len(odd) - 1)}"
             )
             message += "; engines omit it from their output"

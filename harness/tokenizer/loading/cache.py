@@ -148,7 +148,7 @@ def snapshot_harm(
         names=chosen,
     )
     if odd := sorted(set(names) ^ {promise.path for promise in listed}):
-        return f"{snapshot.place}: the hub lists other files: {', '.join(odd[:3])}"
+        return f"{snapshot.place}: its files differ from the hub's listing: {', '.join(odd[:3])}"
     for promise in listed:
         said = promise.broken_by_file(snapshot.place / "files" / promise.path)
         if said is not None:

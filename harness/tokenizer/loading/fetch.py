@@ -154,7 +154,7 @@ def _of_lock(
         record = next((locked for locked in lock.models if locked.path == model), None)
         if record is None:
             known = ", ".join(locked.path for locked in lock.models) or "none"
-            raise SourceRefused(f"the lock has no model file {model!r}; it has {known}")
+            raise SourceRefused(f"the lock has no model file {model!r}; it contains {known}")
         files = (record.file(),)
         repository = record.repository
         commit = record.commit
@@ -170,7 +170,7 @@ def _pinned(
         raise SourceRefused(f"the lock is for {repository or 'a folder'}, not for {source}")
     if revision not in {None, commit}:
         raise SourceRefused(
-            f"the lock pins commit {commit}, not {revision}; leave the revision out"
+            f"the lock pins commit {commit}, not {revision}; do not pass a revision"
         )
     return commit
 
@@ -251,8 +251,8 @@ class Fetch:
             return wanted
         if trust:
             raise SourceRefused(
-                f"trust_remote_code would run whatever code {wanted!r} points to; pass a commit as"
-                " the revision, or a lock"
+                f"trust_remote_code would run any code that {wanted!r} points to; pass a commit as"
+                " the revision, or pass a lock"
             )
         self._may_ask(f"revision {wanted!r}")
         self.resolved = resolve(self.wire, self.repository, wanted)
@@ -273,8 +273,8 @@ class Fetch:
             with contextlib.suppress(FileNotFoundError):
                 return snapshot, Lease(snapshot.folder)
         raise CacheFailed(
-            f"{snapshot.folder} is repeatedly removed by another process; give each process"
-            " its own cache"
+            f"{snapshot.folder} is repeatedly removed by another process; use a separate cache for"
+            " each process"
         )
 
     def snapshot(
@@ -345,8 +345,8 @@ class Fetch:
         if self.wire.forbidden is not None:
             raise HubFailed(
                 f"{self.wire.forbidden} forbids requests, and the cache {self.store.root} does not"
-                f" have {what} of {self.repository.name}; load it once with the hub, or pass a"
-                " commit or a lock that the cache has"
+                f" have {what} of {self.repository.name}; load it once with access to the hub, or"
+                " pass a commit or a lock whose files are in the cache"
                 + "".join(f" ({remark})" for remark in self.remarks)
             )
 
@@ -372,7 +372,7 @@ def stored_token(given: str | bool | None) -> str | None:
     token = token.strip() if token else None
     if given is True and not token:
         raise SourceRefused(
-            "token=True was given, but there is no HF_TOKEN and no stored token; log in, or pass"
-            " a token"
+            "token=True needs HF_TOKEN or a stored token, but both are missing; log in, or pass a"
+            " token"
         )
     return token or None

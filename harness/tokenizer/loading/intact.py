@@ -240,11 +240,9 @@ def _files(folder: Path) -> Iterator[str]:
 def _damage(path: Path) -> str | None:
     for part in path.parts:
         if part == ASIDE:
-            return (
-                f"is in {ASIDE}, where damaged files are kept for inspection; nothing there is used"
-            )
+            return f"is in {ASIDE}, where damaged files are kept for inspection and are never used"
         if part.startswith(PARTIAL):
-            return "is part of a fetch that has not finished"
+            return "is part of an unfinished fetch"
     for folder in path.parents:
         if folder.parent.name.startswith(PREFIX) and folder.name in ("snapshots", "blobs"):
             # First, since a repository may have a folder "files" of its own.
@@ -254,7 +252,9 @@ def _damage(path: Path) -> str | None:
         if folder.name == "files" and _is_snapshot(above):
             return _of_ours(above)
         if _SNAPSHOT.fullmatch(folder.name) and _IN_A_CACHE.fullmatch(above.name):
-            return f"is in the folder of a snapshot, {folder}, where only what is in files/ is used"
+            return (
+                f"is in the folder of a snapshot, {folder}, where only files below files/ are used"
+            )
     return None
 
 
@@ -275,9 +275,9 @@ def _of_ours(place: Path) -> str | None:
     try:
         verified(place, by_name=_SNAPSHOT.fullmatch(place.name) is not None)
     except Damaged as error:
-        return f"is damaged, and not used: {error}"
+        return f"is damaged and is not used: {error}"
     except CacheFailed as error:
-        return f"cannot be verified, and is not used: {error}"
+        return f"cannot be verified and is not used: {error}"
     return None
 
 
@@ -290,7 +290,7 @@ def _of_hub(repository: Path, path: Path) -> str | None:
     try:
         if path.parent == blobs:
             said = blob_harm(path) if path.is_file() else None
-            return said and f"is damaged, and not used: {path}: {said}"
+            return said and f"is damaged and is not used: {path}: {said}"
         files = [path / name for name in sorted(_files(path))] if path.is_dir() else [path]
         # Where the hub's library could not make links it copies, and keeps no blob: then no digest
         # is known.
@@ -298,13 +298,15 @@ def _of_hub(repository: Path, path: Path) -> str | None:
         for file in files:
             blob = Path(os.path.realpath(file))
             if linked and os.path.lexists(file) and os.path.realpath(blob.parent) != real:
-                return f"is damaged, and not used: {file} does not lead to a blob of its repository"
+                return (
+                    f"is damaged and is not used: {file} does not point to a blob of its repository"
+                )
             # A file that is named itself is followed to its blob by whoever asks, and compared
             # there.
             if linked and file != path and (said := blob_harm(blob)) is not None:
-                return f"is damaged, and not used: {file}: {said}"
+                return f"is damaged and is not used: {file}: {said}"
     except OSError as error:
-        return f"cannot be verified, and is not used: {error.filename}: {error.strerror}"
+        return f"cannot be verified and is not used: {error.filename}: {error.strerror}"
     except CacheFailed as error:
-        return f"cannot be verified, and is not used: {error}"
+        return f"cannot be verified and is not used: {error}"
     return None

@@ -121,8 +121,8 @@ def load_class(reference: str, *, folder: Path, files: Sequence[FileRecord]) -> 
     if "--" in reference:
         raise SourceRefused(
             f"its auto_map takes code from another repository ({reference}), which is not pinned"
-            " by a commit; copy that code into this repository, or load from a folder that has"
-            " both"
+            " by a commit; copy that code into this repository, or load from a folder that"
+            " contains both"
         )
     module, _, name = reference.rpartition(".")
     if (
@@ -130,7 +130,7 @@ def load_class(reference: str, *, folder: Path, files: Sequence[FileRecord]) -> 
         or not module
         or not all(part.isidentifier() for part in module.split("."))
     ):
-        raise SourceRefused(f"its auto_map entry {reference!r} is not of the form module.Class")
+        raise SourceRefused(f"its auto_map entry {reference!r} does not have the form module.Class")
     if f"{module.replace('.', '/')}.py" not in {file.path for file in files}:
         raise SourceRefused(f"its auto_map names {reference}, but its folder has no {module}.py")
     kind: object = getattr(importlib.import_module(f"{package(folder, files)}.{module}"), name)
@@ -220,7 +220,7 @@ def build(
     """
     refused = sorted(DECIDED & options.keys())
     if refused:
-        raise SourceRefused(f"the loader sets the option {refused[0]} itself; leave it out")
+        raise SourceRefused(f"the loader sets the option {refused[0]} itself; do not pass it")
     names = {file.path for file in files}
     try:
         # Before the log is tapped: the import sets up the library's logger.

@@ -293,7 +293,7 @@ def _checked(
                 raise IdentityDiffers(
                     f"this is not the expected tokenizer: expected {expected}, found"
                     f" {identity.semantic} (semantic) and {deep.full} (full); pass the identity"
-                    " instead of its digest to see what differs"
+                    " instead of its digest to see the difference"
                 )
         if lock is not None:
             said = differs_from(lock, tokenizer, remarks)
@@ -330,7 +330,7 @@ def differs_from(lock: Lock, tokenizer: object, remarks: list[str]) -> str | Non
         return in_words(locked, identity)
     remarks.append(
         (
-            "same ids and templates as the lock, but not the same object:"
+            "the ids and templates match the lock, but the object differs:"
             f" {in_words(locked, identity)} (the lock has "
         )
         + ", ".join(

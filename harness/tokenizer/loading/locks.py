@@ -105,7 +105,7 @@ def _holder_state(pid: int) -> str:
     try:
         status = psutil.Process(pid).status()
     except psutil.NoSuchProcess:
-        return " (it has exited, but a process that it forked still has the lock)"
+        return " (it has exited, but a process that it forked still holds the lock)"
     except psutil.Error:
         return ""
     if status == psutil.STATUS_STOPPED:

@@ -178,7 +178,7 @@ def read_object(folder: Path, name: str) -> dict[str, Any]:
     try:
         tree = strict_json((folder / name).read_bytes(), constants=True)
     except ValueError as error:
-        raise BuildFailed(f"{folder / name} is not JSON with one meaning: {error}") from error
+        raise BuildFailed(f"{folder / name} is not unambiguous JSON: {error}") from error
     if not isinstance(tree, dict):
         raise BuildFailed(f"{folder / name} is not an object")
     return tree
@@ -277,7 +277,7 @@ def read_lock(path: Path) -> Lock:
     ]
     if any((repository is None) != (commit is None) for repository, commit in together):
         raise SourceRefused(
-            f"{path} is not a lock file: it needs both repository and commit, or neither"
+            f"{path} is not a lock file: it must contain both repository and commit, or neither"
         )
     return lock
 

@@ -285,7 +285,7 @@ def verified(place: Path, *, by_name: bool = True) -> SnapshotManifest:
         if place != store.place(repository, manifest.commit, names if manifest.chosen else ()):
             raise Damaged(
                 f"{place} contains commit {manifest.commit} of {manifest.repository} from"
-                f" {manifest.endpoint}, which belongs elsewhere"
+                f" {manifest.endpoint}, which belongs in another place"
             )
     compare(place, manifest)
     return manifest
@@ -337,7 +337,7 @@ class SnapshotStore:
                 f" {manifest.endpoint}"
             )
         if names and tuple(file.path for file in manifest.files) != names:
-            raise Damaged(f"{place} contains other files than {', '.join(names)}")
+            raise Damaged(f"{place} must contain exactly {', '.join(names)}")
         return Snapshot(folder=place / "files", files=manifest.files)
 
     def fetching(
@@ -466,7 +466,7 @@ class SnapshotStore:
                     raise unwritable(place, error) from error
             # Somebody was faster, on a file system without locks, or a damaged snapshot is in the
             # way.
-            why = "another process wrote a snapshot with different files there"
+            why = "another process wrote a snapshot with different files to this place"
             try:
                 there = self.find(repository, commit, names)
                 if there is not None and there.files == files:
@@ -476,7 +476,8 @@ class SnapshotStore:
             with contextlib.suppress(FileNotFoundError):
                 self.put_aside(place, why)
         raise CacheFailed(
-            f"{place} is repeatedly replaced by another process; give each process its own cache"
+            f"{place} is repeatedly replaced by another process; use a separate cache for each"
+            " process"
         )
 
     def put_aside(self, place: Path, why: str) -> None:

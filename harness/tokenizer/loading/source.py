@@ -96,15 +96,15 @@ def parse(source: str | os.PathLike[str], *, endpoint: str | None) -> HubReposit
             raise SourceRefused(f"{folder} cannot be read: {error.strerror}") from error
         if not is_folder:
             raise SourceRefused(
-                f"{folder} is not a folder; pass a folder of tokenizer files, or a name as in"
-                " org/model"
+                f"{folder} is not a folder; pass a folder of tokenizer files, or a repository such"
+                " as org/model"
             )
         return folder
     checked_repository(source)
     if Path(source).is_dir():
         raise SourceRefused(
             f"{source!r} is both a repository's name and a folder in the working directory; pass"
-            f" ./{source} for the folder, or start in another directory for the repository"
+            f" ./{source} to use the folder, or start in another directory to use the repository"
         )
     return HubRepository(endpoint=checked_endpoint(endpoint), name=source)
 
@@ -132,7 +132,7 @@ def checked_endpoint(endpoint: str | None) -> str:
     address = (endpoint or os.environ.get("HF_ENDPOINT") or DEFAULT_ENDPOINT).rstrip("/")
     if not re.fullmatch(r"https?://[^\s/?#@\\]+(/[^\s?#\\]*)?", address):
         raise SourceRefused(
-            f"the hub's address {address!r} is not of the form https://host or http://host:port"
+            f"the hub's address {address!r} does not have the form https://host or http://host:port"
         )
     return address
 
@@ -162,7 +162,7 @@ def checked_name(name: str) -> str:
     problem = _unsafe(name)
     if problem:
         raise SourceRefused(
-            f"the source lists a file {name[:200]!r}, which {problem}; nothing from it is used"
+            f"the source lists a file {name[:200]!r}, which {problem}; the source is not used"
         )
     return name
 
@@ -217,18 +217,19 @@ def check_limits(sizes: Iterable[tuple[str, int]], *, limits: SourceLimits) -> N
         if size > limits.file_bytes:
             raise SourceRefused(
                 f"{name} has {size:,} bytes, more than {limits.file_bytes:,}, which is too large"
-                " for a tokenizer file; raise SourceLimits(file_bytes=...) if this one is"
+                " for a tokenizer file; if it is a tokenizer file, raise"
+                " SourceLimits(file_bytes=...)"
             )
         total += size
         count += 1
     if total > limits.total_bytes:
         raise SourceRefused(
-            f"its tokenizer files have {total:,} bytes together, more than {limits.total_bytes:,};"
-            " see SourceLimits(total_bytes=...)"
+            f"its tokenizer files have {total:,} bytes in total, more than the limit of"
+            f" {limits.total_bytes:,}; see SourceLimits(total_bytes=...)"
         )
     if count > limits.files:
         raise SourceRefused(
-            f"it has {count:,} tokenizer files, more than {limits.files:,}; see"
+            f"it has {count:,} tokenizer files, more than the limit of {limits.files:,}; see"
             " SourceLimits(files=...)"
         )
     if not count:
@@ -261,11 +262,9 @@ class Promise:
         not.
         """
         if self.sha256 is not None and sha256 != self.sha256:
-            return (
-                f"its bytes have sha256 {sha256[:12]}…, but the listing gives {self.sha256[:12]}…"
-            )
+            return f"its bytes have sha256 {sha256[:12]}…, but the listing has {self.sha256[:12]}…"
         if self.blob is not None and blob != self.blob:
-            return f"its bytes have git id {blob[:12]}…, but the listing gives {self.blob[:12]}…"
+            return f"its bytes have git id {blob[:12]}…, but the listing has {self.blob[:12]}…"
         return None
 
     def broken_by_file(self, path: Path) -> str | None:
@@ -285,7 +284,7 @@ class Promise:
         except OSError as error:
             raise CacheFailed(f"cannot read {path}: {error.strerror}") from error
         if size != self.size:
-            return f"it has {size:,} bytes, but the listing gives {self.size:,}"
+            return f"it has {size:,} bytes, but the listing has {self.size:,}"
         return self.broken_by(sha256=sha256.hexdigest(), blob=blob.hexdigest())
 
 
@@ -313,12 +312,12 @@ def resolve(wire: HubClient, repository: HubRepository, revision: str) -> Resolv
             or not COMMIT.fullmatch(commit)
             or not isinstance(siblings, list)
         ):
-            raise ValueError("it lacks the commit or the list of files")
+            raise ValueError("its answer lacks the commit or the list of files")
         if COMMIT.fullmatch(revision) and commit != revision:
-            raise ValueError(f"it is about commit {commit}, not {revision}")
+            raise ValueError(f"its answer is about commit {commit}, not {revision}")
         names = [entry.get("rfilename") if isinstance(entry, dict) else None for entry in siblings]
         if not all(isinstance(name, str) for name in names):
-            raise ValueError("it lists a file without a name")
+            raise ValueError("its answer lists a file without a name")
         return ResolvedRevision(
             commit=commit, names=frozenset(checked_name(str(name)) for name in names)
         )
@@ -382,7 +381,7 @@ def promises(
 def _page(answer: object) -> list[Promise]:
     if not isinstance(answer, list):
         # What the hub said is wrong, not how we asked.
-        raise ValueError("it is not a list of files")  # noqa: TRY004
+        raise ValueError("its answer is not a list of files")  # noqa: TRY004
     return [
         _promise(entry)
         for entry in answer
@@ -393,7 +392,7 @@ def _page(answer: object) -> list[Promise]:
 def _promise(entry: object) -> Promise:
     path = entry.get("path") if isinstance(entry, dict) else None
     if not isinstance(entry, dict) or not isinstance(path, str) or entry.get("type") != "file":
-        raise ValueError("it lists something that is neither a file nor a directory")
+        raise ValueError("its answer lists an entry that is neither a file nor a directory")
     large = entry.get("lfs")
     described = large if isinstance(large, dict) else entry
     size = described.get("size")
@@ -406,7 +405,7 @@ def _promise(entry: object) -> Promise:
         or size < 0
         or not pattern.fullmatch(digest)
     ):
-        raise ValueError(f"it gives no usable size and digest for {path[:200]!r}")
+        raise ValueError(f"its answer has no valid size and digest for {path[:200]!r}")
     if isinstance(large, dict):
         return Promise(path=checked_name(path), size=size, sha256=digest)
     return Promise(path=checked_name(path), size=size, blob=digest)

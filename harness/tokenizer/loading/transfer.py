@@ -149,11 +149,11 @@ class Transfer:
         if self._have != self.promise.size:
             sent = self._have
             self._drop()
-            raise _differs(f"it sent {sent:,} bytes, but its listing gives {self.promise.size:,}")
+            raise _differs(f"it sent {sent:,} bytes, but its listing has {self.promise.size:,}")
         if not self._is_whole():
             said = self._broken()
             self._drop()
-            raise _differs(said or "its bytes are different")
+            raise _differs(said or "its bytes differ from the listing")
 
     def _check_range(self, body: Body, headers: http.client.HTTPMessage, tag: str) -> None:
         """Check that an answer to a Range holds the rest of this very file."""

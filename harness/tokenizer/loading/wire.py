@@ -150,7 +150,7 @@ def _addresses(host: str, port: int, *, seconds: float) -> list[tuple[str, int]]
     if failed:
         raise failed[0]
     if not addresses:
-        raise TimeoutError(f"the name {host} was not resolved within {seconds:.1f} s")
+        raise TimeoutError(f"the host name {host} was not resolved within {seconds:.1f} s")
     return addresses
 
 
@@ -338,7 +338,7 @@ class HubClient:
                 if vain >= problem.most:
                     kind = BytesDiffer if problem.differs else HubFailed
                     raise kind(
-                        f"{self.endpoint}{path}: {problem} ({_times(attempt)} asked)",
+                        f"{self.endpoint}{path}: {problem} (requested {_times(attempt)})",
                         status=problem.status,
                         attempts=attempt,
                     ) from (problem.__cause__ or problem)
@@ -358,7 +358,7 @@ class HubClient:
         )
         return DeadlineExceeded(
             f"{self.endpoint}{path}: {problem}{asks} (deadline of {self.deadline.seconds:g} s,"
-            f" {_times(attempt)} asked); try later, or give a longer deadline",
+            f" requested {_times(attempt)}); try later, or set a longer deadline",
             status=problem.status,
             attempts=attempt,
         )
@@ -476,12 +476,14 @@ class HubClient:
         if status in {401, 403}:
             raise HubFailed(
                 f"{self.endpoint}{path}: {said}; the repository is private, gated or misnamed, so"
-                " give a token that may read it",
+                " pass a token that may read it",
                 status=status,
                 attempts=attempt,
             )
         if status == 404:
-            raise Passing(f"{said}, so this does not exist", status=status, most=LYING_ATTEMPTS)
+            raise Passing(
+                f"{said}, so this path does not exist", status=status, most=LYING_ATTEMPTS
+            )
         if status in {408, 425, 429} or status >= 500:
             raise Passing(said, status=status, wait=_wanted_wait(response.headers))
         raise HubFailed(f"{self.endpoint}{path}: {said}", status=status, attempts=attempt)

@@ -68,7 +68,7 @@ def test_each_flipped_bit_is_refused_and_nothing_is_taken() -> None:
         (tokens(stream="4").made(7), "a chunk of stream '4' arrived at stream '3'"),
         (tokens(stream="44").made(7), "a chunk of stream '44' arrived at stream '3'"),
         (tokens(epoch=1).made(7), "a chunk of epoch 1 arrived in epoch 0"),
-        (tokens(maker=2).made(7), "rank 2 made the token at position 0, not rank 1"),
+        (tokens(maker=2).made(7), "rank 2 created the token at position 0, not rank 1"),
         (tokens().made(7)[:-1], "is not a token"),
         (b"", "is not a token"),
     ],

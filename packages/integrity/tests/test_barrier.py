@@ -216,7 +216,7 @@ def test_who_is_missing_is_named_and_hears_of_it() -> None:
         for rank in range(2)
     ]
     with pytest.raises(
-        BarrierBroken, match=r"number 0 of 'world' is broken for all: rank 1 did not arrive"
+        BarrierBroken, match=r"number 0 of 'world' is broken for all ranks: rank 1 did not arrive"
     ) as caught:
         barriers[0].wait(timeout=0.01, retry_count=1)
     assert caught.value.missing == (1,)
@@ -231,7 +231,7 @@ def test_who_is_missing_is_named_and_hears_of_it() -> None:
 def test_a_rank_that_begins_again_is_not_counted_for_its_former_self() -> None:
     """It waits where nobody else is.
 
-    The others hear that it began again, and meet it after renewing.
+    The others hear that it restarted, and meet it after renewing.
     """
     store = MemoryStore()
     first, second = (
@@ -244,7 +244,7 @@ def test_a_rank_that_begins_again_is_not_counted_for_its_former_self() -> None:
     assert again.look() == (0,)
     # Its former self had arrived: that barrier opens, for all of that view were there.
     assert first.look() == ()
-    with pytest.raises(BarrierBroken, match=r"rank 1 began again .*renew\(\)"):
+    with pytest.raises(BarrierBroken, match=r"rank 1 restarted .*renew\(\)"):
         first.look()
     assert not first.is_valid()
     first.renew()

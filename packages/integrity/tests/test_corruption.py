@@ -205,7 +205,7 @@ def test_agreement_on_nothing_is_not_agreement() -> None:
 
 def test_what_cannot_be_compared_is_not_taken() -> None:
     """A digest without ids, or two ways to spell, would be a check that cannot fail."""
-    with pytest.raises(Misused, match="no ids to compare"):
+    with pytest.raises(Misused, match="without ids, the digest of the sent ids cannot be checked"):
         CorruptionDetector().analyze_output("text", sent_digest=5)
     with pytest.raises(Misused, match="not both"):
         CorruptionDetector(token_bytes=spell, decode=decode)

@@ -47,13 +47,15 @@ def test_a_child_says_nothing_in_its_parents_name(pair: Callable[..., tuple]) ->
             lambda: b.listen(("127.0.0.1", 0)),
             lambda: asyncio.run(b.send_with_validation(b"from the child", "a")),
         ):
-            with pytest.raises(Misused, match="from which this one was forked") as caught:
+            with pytest.raises(Misused, match="from which this process was forked") as caught:
                 call()
             found.append(str(caught.value))
         return "\n".join(found)
 
     assert (
-        in_child(said).count(f"belongs to process {os.getpid()}, from which this one was forked")
+        in_child(said).count(
+            f"belongs to process {os.getpid()}, from which this process was forked"
+        )
         == 3
     )
     b.send(b"after", to="a")

@@ -56,7 +56,10 @@ def test_who_dials_another_node_is_told_at_once_which(make: Make) -> None:
     a, b = make("c"), make("b")
     a.expect("b")
     b.connect("a", a.listen(("127.0.0.1", 0)))
-    words = "'b' greeted 'a', and 'c' listens there: connect to where 'a' listens"
+    words = (
+        "'b' wanted to connect to 'a', but 'c' listens at this address; connect to the address"
+        " of 'a'"
+    )
     with pytest.raises(MessageLost, match=words):
         b.receive(source="a")
     said(a, "b", f"refused: {words}")
@@ -70,7 +73,7 @@ def test_who_finds_another_node_asks_again_where_its_peer_is(make: Make) -> None
     where = [other.listen(("127.0.0.1", 0))]
     b.connect("a", lambda: where[0])
     b.send(b"found", to="a")
-    said(b, "a", "'c' listens there")
+    said(b, "a", "'c' listens at this address")
     a.expect("b")
     where[0] = a.listen(("127.0.0.1", 0))
     assert a.receive(source="b").data == b"found"
@@ -85,7 +88,7 @@ def test_who_is_not_expected_is_told_and_may_be_later(make: Make) -> None:
     a.expect("rank 1")
     b.connect("a", a.listen(("127.0.0.1", 0)))
     b.send(b"late", to="a")
-    words = r"'rnak 1' greeted 'a', which does not expect that name: let it expect\('rnak 1'\)"
+    words = r"'rnak 1' connected to 'a', which does not expect that name; call expect\('rnak 1'\)"
     said(b, "a", words)
     said(a, "rank 1", words)
     a.expect("rnak 1")
@@ -101,7 +104,7 @@ def test_two_that_connect_to_each_other_are_told(make: Make) -> None:
     b.listen(("127.0.0.1", 0))
     a.connect("b", ("127.0.0.1", 1))
     b.connect("a", a.listen(("127.0.0.1", 0)))
-    said(b, "a", "'b' connects to 'a', and 'a' to 'b': one of both has to listen")
+    said(b, "a", "'b' and 'a' both connect to each other; one of them must listen")
 
 
 def test_who_connects_under_an_old_epoch_is_told_both(make: Make) -> None:
@@ -116,7 +119,7 @@ def test_who_connects_under_an_old_epoch_is_told_both(make: Make) -> None:
     before.connect("a", address)
     with pytest.raises(
         MessageLost,
-        match="b began with epoch 5, but a has already met its epoch 9: each start needs a greater",
+        match=r"b started with epoch 5, but a already knows it with epoch 9\. Each start needs a greater",
     ):
         before.receive(source="a")
     now.send(b"2", to="a")
@@ -136,7 +139,9 @@ def test_who_listens_under_an_old_epoch_is_told_both(make: Make) -> None:
     before.expect("b")
     a._lines["b"].attend(ready=True)
     a._lines["b"]._drop("its process ended")
-    words = "a began with epoch 5, but b has already met its epoch 9: each start needs a greater"
+    words = (
+        "a started with epoch 5, but b already knows it with epoch 9. Each start needs a greater"
+    )
     with pytest.raises(MessageLost, match=words):
         before.receive(source="b")
     said(b, "a", words)
@@ -161,8 +166,8 @@ def test_a_message_that_one_of_both_does_not_take_is_refused_at_once(
     b.flush(to="a")
     limit = r"a accepts \(b: 268435456\)" if whose == "a" else "b may send"
     words = (
-        rf"message 1 of 1001 bytes for a is longer than 1000, the most that {limit}; send it in"
-        r" parts, or give both "
+        rf"message 1 of 1001 bytes for a is longer than 1000, the maximum that {limit}; send it"
+        r" in parts, or pass "
     )
     for given in (bytes(1001), bytearray(1001)):
         with pytest.raises(Misused, match=words + r"TransportLimits\(message=1001\) or more"):
@@ -185,7 +190,7 @@ def test_a_message_that_is_found_too_long_when_the_peer_is_met_is_one_error_at_b
     b.send(b"first", to="a")
     b.send(bytes(1001), to="a")
     a.expect("b")
-    words = "message 1 of 1001 bytes for a is longer than 1000, the most that a accepts"
+    words = "message 1 of 1001 bytes for a is longer than 1000, the maximum that a accepts"
     with pytest.raises(MessageLost, match=words):
         b.flush(to="a")
     with pytest.raises(MessageLost, match="b gave up: .*" + words):

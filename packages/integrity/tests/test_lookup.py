@@ -92,7 +92,7 @@ def test_a_store_that_is_gone_is_named_in_the_error() -> None:
     b.connect("a", gone)
     b.send(b"x", to="a")
     with pytest.raises(
-        MessageLost, match="where the peer listens is not known: RuntimeError: no store"
+        MessageLost, match="the peer's address is not known: RuntimeError: no store"
     ):
         b.flush(to="a", timeout=10)
     with contextlib.suppress(MessageLost):

@@ -132,7 +132,7 @@ def test_each_bit_of_a_frame_counts() -> None:
         ([chunk(1), chunk(1)], "position 1 follows position 1"),
         ([chunk(0), chunk(1, stream="t")], "stream 't'"),
         ([chunk(0, finish_reason="stop"), chunk(1)], "follows the last token"),
-        ([chunk(0, epoch=2), chunk(1, epoch=1)], "epoch 1 of rank 0, which is over"),
+        ([chunk(0, epoch=2), chunk(1, epoch=1)], "epoch 1 of rank 0, which has ended"),
     ],
 )
 def test_the_first_disorder_is_said(tokens: list[EnhancedTokenChunk], words: str | None) -> None:
@@ -164,10 +164,10 @@ def test_a_stage_waits_for_the_one_before_and_for_the_last() -> None:
         MessageLate, match=r"stage 0 of stream 's' waited .* at position 2 for stage 1 at 0"
     ):
         first.wait(timeout=0.01)
-    with pytest.raises(OutOfStep, match="passed on position 3, but the next one is 0"):
+    with pytest.raises(OutOfStep, match="passed on position 3, but the next position is 0"):
         last.handed_on(3)
     TokenStreamSynchronizer(store=store, stream="s", stage=1, stages=2, epoch=2)
-    with pytest.raises(OutOfStep, match=r"began again \(epoch 2 after 1\).*resume"):
+    with pytest.raises(OutOfStep, match=r"restarted \(epoch 2 after 1\).*resume"):
         first.look()
     first.resume(position=0)
     assert first.look().may_go_on

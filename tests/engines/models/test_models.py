@@ -134,9 +134,9 @@ def test_makers_at_the_same_time_agree(tmp_path: Path) -> None:
 
 def test_what_cannot_be_made_is_said(tmp_path: Path) -> None:
     """An unknown name and a folder that holds something are named, and nothing is written over."""
-    with pytest.raises(ModelError, match="'lama': no such model; the models are llama"):
+    with pytest.raises(ModelError, match="'lama': this model does not exist; the models are llama"):
         cached("lama", cache=tmp_path)
-    with pytest.raises(ModelError, match="no such model"):
+    with pytest.raises(ModelError, match="this model does not exist"):
         files("lama")
     (tmp_path / "kept").write_text("mine")
     with pytest.raises(ModelError, match="already exists"):

@@ -64,7 +64,7 @@ def test_what_a_node_has_kept_at_control_is_bounded(monkeypatch: pytest.MonkeyPa
     listing, content = pack(left(), known=())
     monkeypatch.setattr(node, "MOST", len(LIST) + 5)
     take(listing, content, about=ABOUT, size=2, known={"a": b"12345"})
-    with pytest.raises(AnswerRefused, match="more than 22 bytes together"):
+    with pytest.raises(AnswerRefused, match="more than 22 bytes in total"):
         take(listing, content, about=ABOUT, size=2, known={"a": b"123456"})
 
 
@@ -115,7 +115,7 @@ def test_what_is_not_a_trial_is_refused(lie: str) -> None:
 def test_another_trial_is_refused(key: str) -> None:
     """The results of another trial, cell, arm, seed or node are refused."""
     with pytest.raises(
-        AnswerRefused, match=f"a different trial from the one requested: its {key} is"
+        AnswerRefused, match=f"a different trial from the requested trial: its {key} is"
     ):
         taken(left(**{key: "other"}), lambda files, content: (files, content))
 
@@ -153,7 +153,7 @@ class Sends:
         self._asked = bool(content)
 
     def said(self) -> str:
-        return "its last words"
+        return "its last output"
 
     def kill(self) -> None:
         """Nothing is there."""
@@ -162,14 +162,14 @@ class Sends:
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (frame({"order": 1}) + frame({"order": 1}), "answered one twice"),
+        (frame({"order": 1}) + frame({"order": 1}), "answered a request twice"),
         (frame({"order": 2}), "answered a request that was not made"),
         (frame({"order": True}), "answered a request that was not made"),
         (HEAD.pack(2, 2**31) + b"{}", "at most"),
         (HEAD.pack(2**31, 0), "at most"),
         (HEAD.pack(2, 0) + b"{x", "did not answer in JSON"),
         (HEAD.pack(2, 0) + b"[]", "its answer is not a JSON object"),
-        (b"", "the node is still there; its last words: its last words"),
+        (b"", "the node is still up; its last output: its last output"),
     ],
 )
 def test_a_node_that_does_not_speak_as_ours(content: bytes, why: str) -> None:

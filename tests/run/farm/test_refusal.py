@@ -49,11 +49,11 @@ def test_a_node_of_another_lock_is_refused() -> None:
     changes: dict[str, tuple[dict[str, JSON], str]] = {
         "wheel": (
             {"record": "0" * 64},
-            "from another wheel; install from the same lock file there",
+            "from another wheel; install from the same lock file on that node",
         ),
         "version": (
             {"version": "1.0"},
-            f"pydantic 1.0 for {first.version}; install from the same lock file there",
+            f"pydantic 1.0 instead of {first.version}; install from the same lock file on that node",
         ),
     }
     for change, why in changes.values():

@@ -111,7 +111,7 @@ def a_cell_called_skipped_for_another_backend(copy: Copy) -> None:
     call_skipped(
         copy,
         SkipCode.CELL_GPUS,
-        "backend nccl: nccl needs one GPU per rank: 2 ranks, no NVIDIA GPUs here",
+        "backend nccl: nccl needs one GPU per rank, so 2 for this world, but this machine has no NVIDIA GPUs",
     )
 
 

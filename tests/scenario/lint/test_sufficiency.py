@@ -120,7 +120,7 @@ def test_what_no_number_can_show_is_said_at_once(notes: Any) -> None:
     assert control_trials_needed(StatedShare(every=False, at_least=0.2), candidate=4) is None
     ((kind, key, message),) = notes(candidate=4, control=300, share='">=20%"')
     assert (kind, key) == ("note", "subject.control.must_fail.share")
-    assert "needs more trials of the candidate" in message
+    assert "more trials of the candidate are needed" in message
 
 
 def test_a_control_that_always_fails_needs_trials_too(notes: Any) -> None:
@@ -129,7 +129,7 @@ def test_a_control_that_always_fails_needs_trials_too(notes: Any) -> None:
     """
     ((kind, key, message),) = notes(candidate=4, control=1, share="every")
     assert (kind, key) == ("note", "trials.control")
-    assert "needs 3 trials of the control" in message
+    assert "3 trials of the control are needed" in message
     assert notes(candidate=4, control=3, share="every") == []
 
 

@@ -96,7 +96,10 @@ def test_steps_are_signed_runs_and_one_that_was_changed_is_made_again(
     runs = [step["run"] for step in kept(again)["steps"]]
     file.write_text(text.replace(runs[0], "?").replace(runs[1], runs[0]).replace("?", runs[1]))
     swapped = bisect("1.0", "1.1", env=env)
-    assert "1.0: its run cannot be read (it ran another scenario, or wobbly 1.1)" in swapped.out
+    assert (
+        "1.0: its run cannot be read (it ran a different scenario or version (wobbly 1.1))"
+        in swapped.out
+    )
     assert words(swapped) == {"1.0": "RIGHT", "1.1": "AT FAULT"}
 
 
@@ -127,7 +130,7 @@ def test_a_rare_defect_is_not_called_mended(bisect: Bisect, offer: Offer) -> Non
     env = offer({"1.0": FLAKY, "1.1": RIGHT})
     few = bisect("1.0", "1.1", env=env)
     assert (few.code, words(few)["1.1"]) == (2, "CANNOT TELL"), few.out + few.err
-    named = re.search(r"so that may be chance; give --trials ([0-9]+)", kept(few)["answer"])
+    named = re.search(r"so this may be chance; set --trials ([0-9]+)", kept(few)["answer"])
     assert named is not None
     # The faulty end, too, gets that many, and so a narrower bound.
     many = bisect("1.0", "1.1", "--trials", named[1], env=env)

@@ -30,7 +30,7 @@ COMPARED = SCENARIO.replace(
             WITH_CONTROL.replace('{environment: {packages: {wobbly: "1.9"}}}', "{}"),
             "wobbly is only in the environment of the control",
         ),
-        (SCENARIO.replace("wobbly: ", "steady: "), "does not name wobbly, so no version of it can"),
+        (SCENARIO.replace("wobbly: ", "steady: "), "does not list wobbly, so its versions cannot"),
         (
             SCENARIO.replace('wobbly: "1.9"', "wobbly: {path: ., rev: HEAD}"),
             "builds wobbly from a checkout",
@@ -87,5 +87,5 @@ def test_the_command_line_is_refused_with_what_there_is(bisect: Bisect, offer: O
     yanked = bisect("1.5", "1.9", env=env)
     assert (yanked.code, "wobbly 1.5 cannot be tried (yanked)" in yanked.err) == (USAGE, True)
     torch = bisect("2.0", "2.1", "--package", "torch", env=env)
-    assert (torch.code, "torch is not bisected: " in torch.err) == (USAGE, True)
+    assert (torch.code, "torch cannot be bisected, because " in torch.err) == (USAGE, True)
     assert not list((unknown.results).rglob("report.md"))

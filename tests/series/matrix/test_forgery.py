@@ -111,7 +111,7 @@ def test_a_case_left_out_is_refused_or_told() -> None:
     Whoever names other code is told what this version would have made.
     """
     short = without(facts("kill/plain", "exit", seeds=1), lambda part: part.kind == "kill")
-    assert "would have planned something else: it lacks kill-gloo-00, kill-mlx-ring-00" in refusal(
+    assert "this version's plan differs: it lacks kill-gloo-00, kill-mlx-ring-00" in refusal(
         MatrixSeries(), short
     )
     other = short.model_copy(update={"code": "0" * 64})
@@ -123,7 +123,7 @@ def test_a_case_left_out_is_refused_or_told() -> None:
     assert "it lacks exit-gloo-00" in refusal(
         MatrixSeries(), honest.model_copy(update={"only": ["kill", "exit"]})
     )
-    assert "which checks no case needs" in refusal(
+    assert "the checks that no case needs" in refusal(
         MatrixSeries(), honest.model_copy(update={"unused": []})
     )
 
@@ -133,9 +133,9 @@ def test_a_case_left_out_is_refused_or_told() -> None:
     [
         (
             {"sees": {"all-finished": [0, 1, 2]}, "says": {}},
-            "what has to see it, which begins with struck-finishes",
+            "the checks that must detect the fault, which start with struck-finishes",
         ),
-        ({"sees": {}, "says": {}}, "what has to see it"),
+        ({"sees": {}, "says": {}}, "the checks that must detect the fault"),
         ({"masked": True, "sees": {}, "says": {}}, "whether its fault is tolerated"),
         ({"masked": True, "effect": "masked", "sees": {}, "says": {}}, "strikes both arms"),
         ({"checks": {"struck-finishes": "exit"}}, "its checks"),
@@ -161,7 +161,7 @@ def test_fewer_checks_that_have_to_see_it_are_refused() -> None:
     """
     honest = facts("kill/plain", seeds=1)
     lax = told_otherwise(honest, sees={"struck-finishes": [1]})
-    assert "it plans something else for kill-gloo-00, kill-mlx-ring-00" in refusal(
+    assert "it plans a different part for kill-gloo-00, kill-mlx-ring-00" in refusal(
         MatrixSeries(), lax
     )
 
@@ -175,7 +175,7 @@ def test_a_part_dropped_is_missed() -> None:
             lambda _: written, [part.path for part in honest.parts if part.name != "kill-gloo-01"]
         )
     short = without(honest, lambda part: part.name == "kill-gloo-01")
-    assert flaw(short) == "kill on gloo has 25 trials, but the matrix says 50 for each cell"
+    assert flaw(short) == "kill on gloo has 25 trials, but the matrix plans 50 for each cell"
 
 
 def test_a_part_counted_twice_is_refused() -> None:
@@ -190,11 +190,13 @@ def test_a_part_counted_twice_is_refused() -> None:
         honest.model_copy(update={"parts": [first, twin, *rest]})
     )
     changed = twin.model_copy(update={"scenario": "0" * 64})
-    assert "two parts of kill on gloo have one seed" in flaw(
+    assert "two parts of kill on gloo have the same seed" in flaw(
         honest.model_copy(update={"parts": [first, changed, *rest]})
     )
     lax = changed.model_copy(update={"seed": "another", "sees": {"struck-finishes": [1]}})
-    assert "do not ask the same" in flaw(honest.model_copy(update={"parts": [first, lax, *rest]}))
+    assert "differ in their settings" in flaw(
+        honest.model_copy(update={"parts": [first, lax, *rest]})
+    )
 
 
 def test_a_void_is_not_proved() -> None:
@@ -261,6 +263,6 @@ def test_one_case_can_be_chosen_alone() -> None:
         "reorder-calls on mlx-ring": "MLX runs calls later"
     }
     with pytest.raises(
-        Nothing, match="perturb has no such case; its cases: perturb/plain, perturb/text"
+        Nothing, match="perturb does not have this case; its cases: perturb/plain, perturb/text"
     ):
         facts("perturb/txt")

@@ -168,7 +168,7 @@ def test_a_case_that_was_left_out_is_refused_or_told(made: Path, tmp_path: Path,
     other = less.model_copy(update={"facts": fewer.model_copy(update={"code": "0" * 64})})
     found = verified(forged(made, tmp_path, key, record=other), key)
     judged = next(step.message for step in found.steps if step.name == "judged")
-    assert "not the one of this version: it lacks perturb-text-gloo-00" in judged, found
+    assert "differs from this version's plan: it lacks perturb-text-gloo-00" in judged, found
 
 
 def test_it_goes_on_only_with_what_it_was_begun_with(made: Path, tmp_path: Path, key: Path) -> None:
@@ -210,7 +210,7 @@ def test_what_was_begun_with_a_key_makes_no_other(made: Path, tmp_path: Path) ->
     environ.pop("RANKPROOF_SIGNING_KEY", None)
     line = [sys.executable, "-m", "harness.cli", "lab", "matrix", "--resume", str(place)]
     done = subprocess.run(line, capture_output=True, text=True, check=False, env=environ)
-    assert (done.returncode, "resume it the same way" in done.stderr) == (2, True), done.stderr
+    assert (done.returncode, "resume it in the same way" in done.stderr) == (2, True), done.stderr
     assert [path.name for path in home.rglob("*key*")] == []
 
 

@@ -105,10 +105,10 @@ def test_what_a_search_says_of_a_part_is_what_its_scenario_asks() -> None:
     assert "its engine" in said(library="mlx")
     assert "its model" in said(model="llama")
     assert "its prompts" in said(text.replace(b"- the quick brown", b"- the quick"))
-    assert "how it is compared" in said(
+    assert "its comparison" in said(
         text.replace(b"kind: equivalent", b"kind: equivalent\n  margin: 100.0")
     )
-    assert "holds arrays" in said(
+    assert "contains arrays" in said(
         text.replace(b"deadline: 300s", b"deadline: 300s\n  artefacts: 0B")
     )
     assert "the code of the control" in said(

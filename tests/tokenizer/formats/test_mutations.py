@@ -132,7 +132,7 @@ FOUND: dict[str, tuple[Mutation, str, str]] = {
     "text typed CONTROL": (
         element("token_type", 90, CONTROL),
         "token types",
-        "in only one of them can text contain it",
+        "text can contain it in only one of the two",
     ),
     "add_bos is false": (
         put("add_bos_token", "bool", False),

@@ -357,9 +357,15 @@ def test_each_fault_is_named(
 @pytest.mark.parametrize(
     ("missing", "words"),
     [
-        ((0xF1,), "code points U+40000 to U+7FFFF cannot be encoded; no letter"),
-        ((0xF1, 0xF2), "code points U+40000 to U+BFFFF cannot be encoded; no letter"),
-        ((0xF4, 0xF5), "code points U+100000 to U+10FFFF cannot be encoded; no letter"),
+        ((0xF1,), "code points U+40000 to U+7FFFF cannot be encoded; none of these is a letter"),
+        (
+            (0xF1, 0xF2),
+            "code points U+40000 to U+BFFFF cannot be encoded; none of these is a letter",
+        ),
+        (
+            (0xF4, 0xF5),
+            "code points U+100000 to U+10FFFF cannot be encoded; none of these is a letter",
+        ),
         ((0xC0, 0xC1, *range(0xF5, 0x100)), "they occur in no UTF-8 text, so nothing is lost"),
         ((0x61,), "code point U+0061 cannot be encoded, among them U+0061 (a)"),
         ((0xC3,), "code points U+00C0 to U+00FF cannot be encoded, among them U+00C0 (À)"),

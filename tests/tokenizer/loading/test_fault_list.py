@@ -53,7 +53,7 @@ class Row:
 
 
 ROWS = (
-    Row("404 for a listed file", "{kind: missing}", ABSENT, 3, said="so this does not exist"),
+    Row("404 for a listed file", "{kind: missing}", ABSENT, 3, said="so this path does not exist"),
     Row("404 once", "{kind: missing}", PASS, 2, when="{times: 1}"),
     Row(
         "500 for ever", "{kind: error, status: 500}", NETWORK, deadline="600ms", said="answered 500"
@@ -89,7 +89,7 @@ ROWS = (
     Row("reset in the middle", "{kind: truncate, ending: reset}", PASS, 2, when="{times: 1}"),
     Row("cut in the middle", "{kind: truncate, share: 0.3}", PASS, 2, when="{times: 1}"),
     Row("cut again and again", "{kind: truncate, share: 0.9}", PASS, 4, when="{times: 3}"),
-    Row("a wrong length that is consistent", "{kind: short}", BYTES, 3, said="its listing gives"),
+    Row("a wrong length that is consistent", "{kind: short}", BYTES, 3, said="its listing has"),
     Row("a wrong byte", "{kind: wrong-bytes}", BYTES, 3, said="its bytes have git id"),
     Row("a wrong byte once", "{kind: wrong-bytes}", PASS, 2, when="{times: 1}"),
     Row("an ETag of other bytes", "{kind: wrong-etag}", PASS, 1),
@@ -166,7 +166,7 @@ def test_what_is_not_json_is_refused(folder: Path, capsys: pytest.CaptureFixture
         (folder / "org" / "name" / FILE).write_bytes(content)
         with Hub(folder) as hub:
             assert fetch(hub) == DAMAGED
-        assert f"{FILE} is not JSON with one meaning" in capsys.readouterr().err
+        assert f"{FILE} is not unambiguous JSON" in capsys.readouterr().err
 
 
 def test_what_is_not_there_or_may_not_be_asked(folder: Path) -> None:

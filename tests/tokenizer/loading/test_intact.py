@@ -162,10 +162,10 @@ def test_what_cache_verify_sees_every_user_sees(kind: str, served: FakeHub, tmp_
     (one,) = cached_snapshots(store)
     assert snapshot_harm(store, one) is not None
     for path in (folder, folder / "tokenizer.json", folder / "nothing.json"):
-        assert "is damaged, and not used" in (damage(path) or ""), path
-    with pytest.raises(Unreadable, match="is damaged, and not used"):
+        assert "is damaged and is not used" in (damage(path) or ""), path
+    with pytest.raises(Unreadable, match="is damaged and is not used"):
         Engine(str(folder), name="tokenizers")
-    with pytest.raises(SourceRefused, match="is damaged, and not used"):
+    with pytest.raises(SourceRefused, match="is damaged and is not used"):
         load(folder)
     with pytest.raises(HubFailed, match="was damaged and must be fetched again"):
         get(served, tmp_path, offline=True)
@@ -208,7 +208,7 @@ def test_a_few_files_are_not_the_whole_tokenizer(served: FakeHub, tmp_path: Path
     few = get(served, tmp_path, names=("tokenizer.json",))
     whole = few.parents[1] / COMMIT
     few.parent.rename(whole)
-    assert "which belongs elsewhere" in (damage(whole / "files") or "")
+    assert "which belongs in another place" in (damage(whole / "files") or "")
     assert len(list(get(served, tmp_path).iterdir())) > 1
 
 
@@ -299,8 +299,8 @@ def test_what_lies_beside_the_files_of_a_snapshot_is_not_used(
     place = get(served, tmp_path).parent
     (place / "tokenizer.json").write_text(json.dumps(llama_3()))
     for path in (place, place / "tokenizer.json"):
-        assert "only what is in files/ is used" in (damage(path) or ""), path
-    with pytest.raises(Unreadable, match="only what is in files/ is used"):
+        assert "only files below files/ are used" in (damage(path) or ""), path
+    with pytest.raises(Unreadable, match="only files below files/ are used"):
         resolve(model(tmp_path), tokenizer=place, caches=[])
 
 
@@ -365,7 +365,7 @@ def test_what_is_described_is_said_to_be_damaged(
     rewrite("merges.txt")(folder)
     for command in (["identity", str(folder)], ["diff", str(tmp_path / "whole"), str(folder)]):
         assert main(["tokenizer", *command]) == PASS
-        assert f"{folder}: is damaged, and not used" in capsys.readouterr().err, command
+        assert f"{folder}: is damaged and is not used" in capsys.readouterr().err, command
 
 
 def test_verify_claims_no_more_than_it_compared(
@@ -502,7 +502,7 @@ def test_a_blob_is_compared_whichever_way_leads_to_it(
     }[way]
     assert damage(path) is None
     add_a_key(snapshot)
-    assert "is damaged, and not used" in (damage(path) or "")
+    assert "is damaged and is not used" in (damage(path) or "")
 
 
 def test_tokens_that_other_files_add_are_used_as_they_were_proven(
@@ -657,7 +657,7 @@ def test_nothing_damaged_is_proven_or_runs(
     for command, code in commands.items():
         assert main(list(command)) == code, command
         said = capsys.readouterr()
-        assert "is damaged, and not used" in said.out + said.err, command
+        assert "is damaged and is not used" in said.out + said.err, command
     assert not (tmp_path / "golden.json").exists()
     assert main(["tokenizer", "cache", "quarantine"]) == PASS
     ((aside, _),) = set_aside(SnapshotStore(tmp_path / "cache"))

@@ -53,7 +53,7 @@ def test_a_lock_file_is_read_as_it_was_written(locked: Lock, tmp_path: Path) -> 
         ({"schema": "1"}, "schema"),
         ({"schema_": 1, "schema": None}, "schema"),
         ({"commit": "main"}, "commit"),
-        ({"commit": None}, "needs both repository and commit"),
+        ({"commit": None}, "must contain both repository and commit"),
         ({"files": []}, "files"),
         ({"repository": "../x"}, "is neither"),
         ({"class": 1}, "class"),
@@ -83,7 +83,7 @@ def test_an_edited_identity_is_refused(locked: Lock, tmp_path: Path) -> None:
     given = json.loads(locked.text())
     given["identity"]["semantic"] = "0" * 64
     path.write_text(json.dumps(given))
-    with pytest.raises(SourceRefused, match="semantic does not follow"):
+    with pytest.raises(SourceRefused, match="semantic does not match the parts"):
         read_lock(path)
 
 
@@ -200,7 +200,7 @@ def test_a_lock_is_for_one_repository_and_commit(
     """Another repository or revision under a lock is a contradiction, not a choice."""
     with pytest.raises(SourceRefused, match="not for org/other"):
         load("org/other", lock=locked, endpoint=fake.endpoint, cache=tmp_path)
-    with pytest.raises(SourceRefused, match="leave the revision out"):
+    with pytest.raises(SourceRefused, match="do not pass a revision"):
         load("org/name", revision="main", lock=locked, endpoint=fake.endpoint, cache=tmp_path)
 
 

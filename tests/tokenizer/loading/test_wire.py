@@ -65,7 +65,7 @@ def test_retries_are_bounded_by_the_deadline_and_reported(fake: FakeHub, tmp_pat
     """
     fake.replace["/tokenizer.json"] = hang_up
     with pytest.raises(
-        DeadlineExceeded, match=r"tokenizer\.json.*deadline of 1 s, \d times asked"
+        DeadlineExceeded, match=r"tokenizer\.json.*deadline of 1 s, requested \d times"
     ) as caught:
         ask(fake, tmp_path, deadline=1.0)
     assert caught.value.attempts >= 2
@@ -107,7 +107,7 @@ def test_a_404_for_a_listed_file_is_an_error(fake: FakeHub, tmp_path: Path) -> N
     fake.replace["/chat_template.jinja"] = lambda handler: send(
         handler, b"", status=404, X_Repo_Commit=COMMIT
     )
-    with pytest.raises(HubFailed, match=r"chat_template\.jinja.*404.*3 times asked") as caught:
+    with pytest.raises(HubFailed, match=r"chat_template\.jinja.*404.*requested 3 times") as caught:
         ask(fake, tmp_path)
     assert caught.value.status == 404
     fake.replace.clear()

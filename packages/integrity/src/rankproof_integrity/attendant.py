@@ -259,18 +259,20 @@ def _line_for(
     there = f"{greeting.node[:SHOWN]!r}"
     if greeting.peer != node:
         words = (
-            f"{there} greeted {here}, and {node!r} listens there: connect to where {here} listens"
+            f"{there} wanted to connect to {here}, but {node!r} listens at this address; connect"
+            f" to the address of {here}"
         )
         return None, GreetingRefusal(words, frame.REFUSED | frame.ANOTHER)
     line = lines.get(greeting.node)
     if line is None:
         return None, GreetingRefusal(
-            f"{there} greeted {node!r}, which does not expect that name: let it expect({there})"
+            f"{there} connected to {node!r}, which does not expect that name; call expect({there})"
+            f" on {node!r}"
         )
     if not line.waits:
         words = (
-            f"{there} connects to {node!r}, and {node!r} to {there}: one of both has to listen and"
-            " expect the other"
+            f"{there} and {node!r} both connect to each other; one of them must listen and expect"
+            " the other"
         )
         return None, GreetingRefusal(words)
     met = line.conversation.peer_epoch

@@ -176,7 +176,7 @@ class DistributedBarrier:
             if not missing:
                 decided = self._store.claim(self._key("decided"), b"open")
             elif (restarted := self._restarted()) is not None:
-                decided = self._break(missing=restarted, words="began again")
+                decided = self._break(missing=restarted, words="restarted")
             else:
                 return missing
         if decided == b"open":
@@ -192,7 +192,7 @@ class DistributedBarrier:
             BarrierBroken: it names who is missing.
         """
         if absent := self._absent():
-            raise BarrierBroken(f"{self._title()}: {_ranks(absent)} never began", missing=absent)
+            raise BarrierBroken(f"{self._title()}: {_ranks(absent)} never started", missing=absent)
         if self._store.get(self._key("decided")) is None and (missing := self._missing()):
             self._break(missing=missing, words="did not arrive")
         self.look()
@@ -225,11 +225,11 @@ class DistributedBarrier:
         claim: BreakClaim = json.loads(decided)
         missing = tuple(claim["missing"])
         words = (
-            f"{self._title()} is broken for all: {_ranks(missing)} {claim['words']} (reported by"
-            f" rank {claim['by']})"
+            f"{self._title()} is broken for all ranks: {_ranks(missing)} {claim['words']}"
+            f" (reported by rank {claim['by']})"
         )
-        if claim["words"] == "began again":
-            words += "; every rank has to call renew()"
+        if claim["words"] == "restarted":
+            words += "; every rank must call renew()"
         self.sequence += 1
         self._arrived = False
         return BarrierBroken(words, missing=missing)

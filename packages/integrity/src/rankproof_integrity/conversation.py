@@ -210,7 +210,8 @@ class Conversation:
         greeting = greeting_of(payload)
         if greeting[:2] != (self.peer, self.node):
             self.trouble = (
-                f"{greeting.node} to {greeting.peer} answered, not {self.peer} to {self.node}"
+                f"{greeting.node} answered {greeting.peer}, but {self.node} expected an answer"
+                f" from {self.peer}"
             )
             self.wanted = self.ordered
             return
@@ -281,7 +282,7 @@ class Conversation:
         self._refused = True
         self.trouble = words
         if header.flags & frame.BEFORE or (header.flags & frame.ANOTHER and self.settled):
-            self.problem = self._lost("no process there is listening to it")
+            self.problem = self._lost("no process listens at its address")
 
     def _restarted(self, epoch: int) -> None:
         """End this conversation with a peer that remembers nothing of us; what became of what it
@@ -292,16 +293,16 @@ class Conversation:
             return
         incoming = self.incoming
         lost = self.outgoing.untaken
-        sent = "everything sent to it had been accepted"
+        sent = "it had accepted everything that was sent to it"
         if lost is not None:
             sent = (
-                f"messages {lost[0]} to {lost[1]} had been sent to it, but are not known to have"
-                " been accepted"
+                f"messages {lost[0]} to {lost[1]} had been sent to it, but it is not known whether"
+                " it accepted them"
             )
         self.problem = PeerRestarted(
-            f"{self.peer} began again (epoch {epoch} after {self.peer_epoch}): {sent}; of its own, "
-            f"message {incoming.messages} and those after it did not come. "
-            f"Call renew({self.peer!r}) to begin with it anew",
+            f"{self.peer} restarted (epoch {epoch} after {self.peer_epoch}): {sent}; its message"
+            f" {incoming.messages} and all later messages did not arrive. Call"
+            f" renew({self.peer!r}) to start again with it",
             peer=self.peer,
             sequence=lost[0] if lost is not None else incoming.messages,
             epoch=self.peer_epoch,
@@ -328,7 +329,7 @@ class Conversation:
             self._hellos += 1
         if self.silent(now=now):
             self.wanted = True
-            self.trouble = f"nothing was heard for {self._silence():g} s"
+            self.trouble = f"nothing was received for {self._silence():g} s"
         elif self._heard and not self.incoming.ended and now >= self._sign_at():
             self._acks.ask()  # a sign of life, and one is asked for
 
@@ -379,11 +380,11 @@ class Conversation:
         else:
             message = self.incoming.messages
             which = f"from {self.peer}"
-        last = f"; last trouble: {self.trouble}" if self.trouble else ""
+        last = f"; last problem: {self.trouble}" if self.trouble else ""
         if untaken is not None and oldest is None:
             last += (
-                f"; messages {untaken[0]} to {untaken[1]} had arrived there, but are not known to"
-                " have been accepted"
+                f"; messages {untaken[0]} to {untaken[1]} had arrived at the peer, but it is not"
+                " known whether it accepted them"
             )
         elif untaken is not None and untaken[1] > message:
             last += f"; messages up to {untaken[1]} had been sent after it"
@@ -416,8 +417,8 @@ class Conversation:
             raise self.problem.again()
         if self.outgoing.ended:
             raise Misused(
-                f"{self.node} is closing and has said goodbye to {self.peer}, so it cannot send any"
-                " more"
+                f"{self.node} is closing and has said goodbye to {self.peer}, so it cannot send"
+                " any more messages"
             )
         if not self.outgoing.has_room(size):
             self.hurry()

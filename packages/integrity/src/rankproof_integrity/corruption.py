@@ -264,7 +264,7 @@ class CorruptionDetector:
         decode: Callable[[list[int]], str] | None = None,
     ) -> None:
         if token_bytes is not None and decode is not None:
-            raise Misused("give either token_bytes or decode, not both")
+            raise Misused("pass either token_bytes or decode, not both")
         self._tokens = tokens
         self._token_bytes = token_bytes
         self._decode = decode
@@ -298,7 +298,8 @@ class CorruptionDetector:
         """
         if ids is None and (sent_ids is not None or sent_digest is not None):
             raise Misused(
-                "there are no ids to compare with what was sent; give the ids that arrived as well"
+                "without ids, the digest of the sent ids cannot be checked; pass the ids that"
+                " arrived as well"
             )
         compared: list[str] = []
         corruptions: list[Corruption] = []
@@ -356,7 +357,10 @@ class CorruptionDetector:
             _tokens(
                 CorruptionType.CHANGED_CHUNK,
                 (index, index + 1),
-                f"chunk {index} is not what rank {chunk.source_device_rank} made its checksum of",
+                (
+                    f"chunk {index} differs from the chunk that rank {chunk.source_device_rank}"
+                    " computed its checksum from"
+                ),
             )
             for index, chunk in enumerate(every)
             if not chunk.intact
@@ -405,8 +409,10 @@ class CorruptionDetector:
             yield _text(
                 CorruptionType.NOT_UTF8,
                 (error.start, error.end),
-                f"byte {error.start} is not UTF-8 ({error.reason}), and no ids are known that"
-                " spell it",
+                (
+                    f"byte {error.start} is not UTF-8 ({error.reason}), and no ids are known that"
+                    " decode to it"
+                ),
                 unit="bytes",
             )
             return
@@ -416,7 +422,7 @@ class CorruptionDetector:
             yield _text(
                 CorruptionType.BYTES_DIFFER,
                 (at, end),
-                f"from character {at} on, the bytes are those of a different text",
+                f"from character {at} on, the bytes belong to a different text",
             )
 
 
@@ -438,7 +444,7 @@ def _of_text(text: str, spelled: str) -> Iterator[Corruption]:
     yield _text(
         kind,
         (at, end),
-        f"from character {at} on the text is {here[:24]!r}, and the ids spell {there[:24]!r}",
+        f"from character {at} on the text is {here[:24]!r}, but the ids decode to {there[:24]!r}",
     )
 
 
@@ -448,10 +454,10 @@ def _of_ids(ids: list[int], sent: list[int]) -> Iterator[Corruption]:
     at, end = _middle(ids, sent)
     there = sent[at : len(sent) - (len(ids) - end)]
     shifts = {came - went for came, went in zip(ids, sent, strict=False)} - {0}
-    words = f"from position {at} on the ids are {ids[at:end][:8]}, and {there[:8]} were sent"
+    words = f"from position {at} on the ids are {ids[at:end][:8]}, but {there[:8]} were sent"
     if len(ids) == len(sent) and len(shifts) == 1 and end - at > 1:
         kind = CorruptionType.SHIFTED_IDS
-        words += f": each that differs by {shifts.pop():+}"
+        words += f": every id that differs, by {shifts.pop():+}"
     elif not there and _again(ids, at, end):
         kind = CorruptionType.REPEATED_IDS
     elif at == end:
@@ -475,8 +481,10 @@ def _of_digest(ids: list[int], sent: int, stream: str) -> Iterator[Corruption]:
         yield _tokens(
             CorruptionType.IDS_DIFFER,
             (0, len(ids)),
-            f"the {len(ids)} ids are not those that were sent: xxh3 {here:016x} here, {sent:016x}"
-            " there",
+            (
+                f"the {len(ids)} ids that arrived differ from the ids that were sent: xxh3"
+                f" {here:016x} received, {sent:016x} sent"
+            ),
         )
 
 

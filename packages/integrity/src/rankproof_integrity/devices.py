@@ -61,7 +61,7 @@ class DeviceCommunicationManager:
         address = address_of(address)
         if address[0] in EVERYWHERE:
             raise Misused(
-                f"other ranks cannot connect to {address[0]!r}; give an address of this host that"
+                f"other ranks cannot connect to {address[0]!r}; use an address of this host that"
                 " they can reach"
             )
         self.membership = Membership(store=store, rank=rank, world_size=world_size, group=group)

@@ -71,7 +71,7 @@ class Lookup:
             self._trouble = error.strerror or str(error)
         # A store of somebody else's raises what it likes; it is said and asked again.
         except Exception as error:  # noqa: BLE001
-            self._trouble = f"where the peer listens is not known: {type(error).__name__}: {error}"
+            self._trouble = f"the peer's address is not known: {type(error).__name__}: {error}"
 
 
 REDIAL = 0.02

@@ -15,7 +15,8 @@ try:
     import xxhash
 except ModuleNotFoundError:
     _missing = (
-        "rankproof-integrity digests with xxhash, which is not installed here: pip install xxhash"
+        "rankproof-integrity needs xxhash for digests, but it is not installed; run pip install"
+        " xxhash"
     )
 
 

@@ -48,7 +48,7 @@ class EncodingValidator:
         interval: int = 256,
     ) -> None:
         if token_bytes is not None and decode is not None:
-            raise Misused("give either token_bytes or decode, not both")
+            raise Misused("pass either token_bytes or decode, not both")
         self._token_bytes = token_bytes
         self._interval = interval
         self._spelling = None if decode is None else Spelling(decode)
@@ -104,7 +104,7 @@ class EncodingValidator:
             except UNSPELLABLE as error:
                 return self._fail(
                     ValidationError.UNASSIGNED,
-                    f"id {token_id} has no spelling: {type(error).__name__}: {error}",
+                    f"id {token_id} cannot be decoded: {type(error).__name__}: {error}",
                     self._seen,
                 )
             return self._compared(self._spelled.decode(spelling), text)
@@ -131,8 +131,7 @@ class EncodingValidator:
         if self._tail and not cut:
             return self._fail(
                 ValidationError.INCOMPLETE,
-                f"the bytes end inside of a character: {self._tail.hex(' ')} at byte"
-                f" {self._offset}",
+                f"the bytes end inside a character: {self._tail.hex(' ')} at byte {self._offset}",
                 self._offset,
             )
         if self._spelling is not None:
@@ -143,14 +142,16 @@ class EncodingValidator:
         if self._due and not (cut and len(self._due) <= self._held):
             return self._fail(
                 ValidationError.TEXT_DIFFERS,
-                f"{len(self._due)} characters that the ids spell never arrived:"
-                f" {self._due[:SHOWN]!r}…",
+                (
+                    f"{len(self._due)} characters of the decoded ids never arrived:"
+                    f" {self._due[:SHOWN]!r}…"
+                ),
                 self._seen,
             )
         if rest:
             return self._fail(
                 ValidationError.INCOMPLETE,
-                f"the ids end inside of a character, behind {self._seen} characters",
+                f"the ids end inside a character, after {self._seen} characters",
                 self._seen,
             )
         return VALID
@@ -214,7 +215,10 @@ class EncodingValidator:
         there = spelled[at : at + SHOWN]
         return self._fail(
             ValidationError.TEXT_DIFFERS,
-            f"from character {before + at} on the text is {here!r}, and the ids spell {there!r}",
+            (
+                f"from character {before + at} on the text is {here!r}, but the ids decode to"
+                f" {there!r}"
+            ),
             before + at,
         )
 
@@ -230,7 +234,7 @@ def validate_text(text: str) -> ValidationResult:
 
 
 def _half_words(at: int) -> str:
-    return f"character {at} is half of a surrogate pair: no UTF-8 has it"
+    return f"character {at} is half of a surrogate pair, which UTF-8 cannot encode"
 
 
 def common_prefix(a: Sequence[object], b: Sequence[object]) -> int:

@@ -131,8 +131,8 @@ class FallbackCoordinator:
         """
         if self.mode is Mode.SINGLE:
             raise Misused(
-                f"rank {self.rank}: the group already generates on one device, as it decided in"
-                " this generation"
+                f"rank {self.rank}: the group already decided in this generation to generate on"
+                " one device"
             )
         proposal = FallbackProposal(rank=self.rank, position=position, reason=reason)
         return _proposal_words(self._once("proposal", json.dumps(proposal)))
@@ -162,8 +162,7 @@ class FallbackCoordinator:
         """
         if self.mode is Mode.SINGLE or not self.proposed:
             raise Misused(
-                f"rank {self.rank}: there is no proposal to agree on; call propose, or check"
-                " proposed first"
+                f"rank {self.rank}: nothing was proposed yet; call propose, or check proposed first"
             )
         self._once(f"ready/{self.rank}", str(position))
         answered = self._answers("ready", timeout)
@@ -186,8 +185,8 @@ class FallbackCoordinator:
         """
         if self.mode is Mode.DISTRIBUTED:
             raise Misused(
-                f"rank {self.rank}: the group already generates on all its devices, so there is"
-                " nothing to return from"
+                f"rank {self.rank}: the group already generates on all its devices, so it cannot"
+                " return to them"
             )
         return self._once(self._return("request"), f"rank {self.rank}: {reason}")
 
@@ -248,8 +247,8 @@ class FallbackCoordinator:
         if self.rank not in decision.participants:
             raise LeftOut(
                 f"rank {self.rank} answered too late: ranks"
-                f" {', '.join(map(str, decision.participants))} went on without it at position"
-                f" {decision.position}, on rank {decision.device} alone",
+                f" {', '.join(map(str, decision.participants))} continued without it at position"
+                f" {decision.position}, on rank {decision.device} only",
                 decision=decision,
             )
         return decision
@@ -331,7 +330,7 @@ class FallbackThreshold:
         enough = _least(window, acceptable, error)
         if enough > window:
             raise Misused(
-                f"at a rate of {acceptable}, even {window} failures in {window} tokens are to be"
+                f"at a rate of {acceptable}, even {window} failures in {window} tokens would be"
                 " expected; use a larger window"
             )
         self.failures = enough

@@ -187,9 +187,9 @@ class GreetingRefusal(NamedTuple):
 def begun_before(node: NodeId, epoch: int, peer: NodeId, met: int) -> str:
     """Return that a node begins under an epoch before one that its peer knows, in words."""
     return (
-        f"{node} began with epoch {epoch}, but {peer} has already met its epoch {met}: each start"
-        f" needs a greater epoch than all before it, as next_epoch(store, {node!r}) gives, and only"
-        " one process at a time may use a name"
+        f"{node} started with epoch {epoch}, but {peer} already knows it with epoch {met}. Each"
+        " start needs a greater epoch than all earlier starts, such as next_epoch(store,"
+        f" {node!r}), and only one process at a time may use a name"
     )
 
 
@@ -197,6 +197,7 @@ def too_long(node: NodeId, peer: NodeId, *, ours: int, both: int, size: int, mes
     """Return that a message is longer than one of both takes, in words."""
     whose = f"{node} may send" if both == ours else f"{peer} accepts ({node}: {ours})"
     return (
-        f"message {message} of {size} bytes for {peer} is longer than {both}, the most that"
-        f" {whose}; send it in parts, or give both TransportLimits(message={size}) or more"
+        f"message {message} of {size} bytes for {peer} is longer than {both}, the maximum that"
+        f" {whose}; send it in parts, or pass TransportLimits(message={size}) or more on both"
+        " sides"
     )

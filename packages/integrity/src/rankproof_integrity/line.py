@@ -425,7 +425,7 @@ class Line:
             if self._closed:
                 wire.close()
                 return
-            self._drop("the peer connected anew")
+            self._drop("the peer reconnected")
             self.wire = wire
             self.conversation.begin(now=now)
             self.conversation.came(first, payload, now=now)

@@ -48,10 +48,10 @@ KNOWN: Mapping[str, Metric] = MappingProxyType(
         "integrity_tokens_total": Metric(
             kind="counter",
             labels=("level",),
-            words="Tokens that passed, by the level they were checked at.",
+            words="Tokens that passed, by level of the checks.",
         ),
         "integrity_failures_total": Metric(
-            kind="counter", labels=("error",), words="Invariants that did not hold, by name."
+            kind="counter", labels=("error",), words="Violated invariants, by name."
         ),
         "integrity_unvalidated_total": Metric(
             kind="counter",
@@ -66,7 +66,7 @@ KNOWN: Mapping[str, Metric] = MappingProxyType(
         "integrity_fallbacks_total": Metric(
             kind="counter",
             labels=("mode",),
-            words="Decisions of the group, by the mode they led to.",
+            words="Decisions of the group, by resulting mode.",
         ),
         "integrity_level": Metric(
             kind="gauge", labels=(), words="Level of the checks: 0 off, 1 light, 2 full."
@@ -84,7 +84,7 @@ KNOWN: Mapping[str, Metric] = MappingProxyType(
         "integrity_detection_seconds": Metric(
             kind="histogram",
             labels=(),
-            words="Time from the offer of a token to a thread to the answer that it fails.",
+            words="Time from handing a token to a validation thread to the answer that it fails.",
         ),
         "integrity_recovery_seconds": Metric(
             kind="histogram",
@@ -257,7 +257,7 @@ class Metrics:
             raise Misused(
                 "OpenTelemetry is not installed; run pip install opentelemetry-api"
                 " opentelemetry-sdk, or use Metrics.prometheus() or Metrics.samples(), which need"
-                " no package"
+                " no other package"
             ) from error
         meter = api.get_meter("rankproof_integrity") if meter is None else meter
         observation = api.Observation
@@ -293,11 +293,9 @@ def _key(name: str, kind: str, labels: Mapping[str, str]) -> tuple[str, Labels]:
     known = KNOWN.get(name)
     if known is None or known.kind != kind:
         there = ", ".join(known_name for known_name, metric in KNOWN.items() if metric.kind == kind)
-        raise Misused(f"{name} is not a {kind} of this library, which has only {there}")
+        raise Misused(f"{name} is not a {kind} of this library; it has only {there}")
     if set(labels) != set(known.labels):
-        raise Misused(
-            f"{name} has the labels {sorted(known.labels)}, but was given {sorted(labels)}"
-        )
+        raise Misused(f"{name} has the labels {sorted(known.labels)}, but got {sorted(labels)}")
     return name, tuple((label, labels[label]) for label in known.labels)
 
 

@@ -42,7 +42,7 @@ def unchanging(data: Any) -> Any:
     if view.format not in PLAIN and _ADDRESSES.search(_NAMES.sub("", view.format)):
         raise Misused(
             f"{_kind(data)} contains addresses (its format is {view.format!r}), which mean nothing"
-            " to another process; encode its elements, or give an array of numbers"
+            " to another process; encode its elements, or pass an array of numbers"
         )
     masked = sys.modules.get("numpy.ma")
     if masked is not None and isinstance(data, masked.MaskedArray):
@@ -63,15 +63,15 @@ def _kind(data: Any) -> str:
 def _no_buffer(data: Any, error: Exception) -> str:
     dtype = getattr(data, "dtype", None)
     if type(data).__module__.partition(".")[0] == "torch" or str(dtype).startswith("torch."):
-        return f"a message must be a buffer, but {_kind(data)} is not; give torch_bytes(tensor)"
+        return f"a message must be a buffer, but {_kind(data)} is not; pass torch_bytes(tensor)"
     if getattr(dtype, "kind", "") in ("M", "m"):
         return (
             f'{_kind(data)} has no buffer; send array.view("i8"), and view the received array as'
             f" {dtype}"
         )
     return (
-        f"a message must be a buffer, but {_kind(data)} is not ({error}); give its bytes, or encode"
-        " it"
+        f"a message must be a buffer, but {_kind(data)} is not ({error}); pass its bytes, or"
+        " encode it"
     )
 
 

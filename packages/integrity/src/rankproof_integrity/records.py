@@ -384,7 +384,7 @@ class ValidationResult:
         return RecoveryAction.NONE if self.error_type is None else SUGGESTED[self.error_type]
 
     def __bool__(self) -> bool:
-        raise TypeError("a ValidationResult is neither true nor false; check its is_valid")
+        raise TypeError("a ValidationResult has no truth value; use its is_valid")
 
 
 VALID = ValidationResult()
@@ -416,4 +416,4 @@ class SequenceValidationResult:
         return self.length > 0 and not self.failures
 
     def __bool__(self) -> bool:
-        raise TypeError("a SequenceValidationResult is neither true nor false; check its is_valid")
+        raise TypeError("a SequenceValidationResult has no truth value; use its is_valid")

@@ -154,8 +154,7 @@ class RecoveryManager:
         steps = {*actions, *(step for steps in plan.values() for step in steps)}
         if wrong := sorted(steps - {_RETRY, _RESTART, _ANEW, _ALONE}):
             raise Misused(
-                f"{', '.join(wrong)} cannot be part of a plan, because it is done at once, without"
-                " a manager"
+                f"{', '.join(wrong)} cannot be part of a plan; do it immediately, without a manager"
             )
         self._plan = {
             failure: tuple(step for step in plan.get(failure, ()) if step in actions)
@@ -197,8 +196,8 @@ class RecoveryManager:
         """
         if self._inside == threading.get_ident():
             raise Misused(
-                "a recovery cannot begin inside another one; let the action raise, so that the next"
-                " step is taken"
+                "a recovery cannot begin inside another one; let the action raise, so that the"
+                " recovery takes the next step"
             )
         with self._lock:
             self._inside = threading.get_ident()
@@ -234,7 +233,7 @@ class RecoveryManager:
                 return RecoveryResult(outcome=RecoveryOutcome.RECOVERED, attempts=tuple(done))
         spent = f"all {len(steps)} steps against a {mode.failure} failure were tried"
         if self.left <= 0:
-            spent = f"all {len(self.attempts)} attempts of this stream are spent"
+            spent = f"all {len(self.attempts)} attempts of this stream were used"
         words = f"position {mode.position}: {spent}"
         return RecoveryResult(outcome=RecoveryOutcome.EXHAUSTED, attempts=tuple(done), words=words)
 

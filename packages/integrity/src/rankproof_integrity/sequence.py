@@ -154,8 +154,10 @@ class SequenceIntegrityChecker:
         if digest != self.digest:
             return failure(
                 ValidationError.DIGEST,
-                f"stream {self.stream!r}: the first {length} ids are not the same at both ends: "
-                f"xxh3 {digest:016x} there, {self.digest:016x} here",
+                (
+                    f"stream {self.stream!r}: the first {length} ids differ between the two ends: xxh3"
+                    f" {digest:016x} at the other end, {self.digest:016x} at this end"
+                ),
             )
         return VALID
 
@@ -198,9 +200,9 @@ class SequenceIntegrityChecker:
         came = f"a chunk of epoch {chunk.epoch} arrived in epoch {self.epoch}"
         if chunk.epoch < self.epoch:
             return failure(
-                ValidationError.STALE_EPOCH, f"{came}: it is from before a restart", position
+                ValidationError.STALE_EPOCH, f"{came}, which is from before a restart", position
             )
-        return failure(ValidationError.UNKNOWN_EPOCH, f"{came}, which has not begun", position)
+        return failure(ValidationError.UNKNOWN_EPOCH, f"{came}, which has not started", position)
 
     def _not_next(self, chunk: EnhancedTokenChunk, due: int) -> ValidationResult:
         at = chunk.sequence_position
@@ -211,7 +213,7 @@ class SequenceIntegrityChecker:
             )
         if at < 0:
             return failure(
-                ValidationError.GAP, f"position {at} arrived, but positions count from 0", at
+                ValidationError.GAP, f"position {at} arrived, but positions start at 0", at
             )
         if self._ids[at] == chunk.token_id:
             return failure(

@@ -430,15 +430,19 @@ class StreamValidator:
         if self._blind is not None:
             return failure(
                 ValidationError.NOT_LOOKED_AT,
-                f"from position {self._blind} on, chunks were skipped, so each was checked only by"
-                " itself",
+                (
+                    f"from position {self._blind} on, chunks were skipped, so each chunk was checked"
+                    " only by itself"
+                ),
                 self._blind,
             )
         if self.level is Level.FULL and not self._compares and any(self._texts):
             return failure(
                 ValidationError.NOT_LOOKED_AT,
-                "texts arrived, but there is nothing to compare them with: give token_bytes or"
-                " decode, or use the level light",
+                (
+                    "texts arrived, but they cannot be compared with the ids; pass token_bytes or"
+                    " decode, or use the level light"
+                ),
             )
         if self._end is None:
             at = self.sequence.position
@@ -460,9 +464,11 @@ class StreamValidator:
         if not chunk.intact:
             return failure(
                 ValidationError.CHECKSUM,
-                f"the chunk at position {chunk.sequence_position} does not match the checksum that"
-                f" rank {chunk.source_device_rank} made of it: {chunk.checksum or 'none'} arrived"
-                " with it",
+                (
+                    f"the chunk at position {chunk.sequence_position} does not match the checksum of"
+                    f" rank {chunk.source_device_rank} that arrived with it"
+                    f" ({chunk.checksum or 'none'})"
+                ),
                 self.sequence.position,
             )
         result = self._tokens.validate_id(chunk.token_id, chunk.sequence_position)

@@ -30,7 +30,7 @@ ROOMS = 8
 """Sizes of small tensors whose buffers are kept: a decode step sends the same sizes again and
 again.
 """
-QUANTIZED = "it is quantized: send tensor.int_repr(), and its scale"
+QUANTIZED = "it is quantized; send tensor.int_repr() and its scale"
 Words = Sequence[int]
 Room = tuple[Any, memoryview, memoryview, Any, int]
 _WORDS = struct.Struct(f"={SEAL}q")  # as torch lays out its int64
@@ -79,7 +79,7 @@ class _Seals:
                 return
             raise Misused(
                 f"tensor {sequence} from rank {source} to rank {self.rank} arrived unchanged"
-                f" ({size} bytes), but was sent {_differs(of, sealed, form)}; both ranks must give"
+                f" ({size} bytes), but was sent {_differs(of, sealed, form)}; both ranks must use"
                 " the same shape and dtype"
             )
         which = f"tensor {sequence} from rank {source} to rank {self.rank}"
@@ -93,11 +93,11 @@ class _Seals:
         if number != sequence % 2**31 or epoch != self.epoch:
             raise OutOfStep(
                 f"{which} was expected in epoch {self.epoch}, but tensor {number} of epoch {epoch}"
-                " arrived: the two ranks are out of step"
+                " arrived, so the two ranks are out of step"
             )
         raise MessageCorrupt(
             f"{which} changed in transit: {size} bytes arrived with digest {came:016x}, but"
-            f" {length} were sent with {high * WORD + low:016x}. A tensor is not sent again over an"
+            f" {length} were sent with {high * WORD + low:016x}. Tensors are not resent over an"
             " engine's send and recv",
             peer=f"rank {source}",
             sequence=sequence,
@@ -200,7 +200,7 @@ class TorchTensors:
         try:
             if not tensor.is_contiguous():
                 raise Misused(
-                    "a tensor to receive into must be contiguous; this one has strides"
+                    "a tensor to receive into must be contiguous; this tensor has strides"
                     f" {tensor.stride()}"
                 )
             small = tensor.nbytes <= TOGETHER
@@ -216,7 +216,7 @@ class TorchTensors:
                 _no_tensor(
                     tensor,
                     "filled",
-                    "it has no memory of its own, or is a conjugated or negated view",
+                    "it does not own memory, or it is a conjugated or negated view",
                 )
             )
         if room is None:
@@ -266,7 +266,7 @@ def _no_tensor(tensor: Any, what: str, why: object) -> str:
     kind = type(tensor)
     said = str(why).partition("\n")[0].rstrip(".")
     return (
-        f"{kind.__module__}.{kind.__qualname__} cannot be {what}: {said}. Give a tensor whose"
+        f"{kind.__module__}.{kind.__qualname__} cannot be {what}: {said}. Use a tensor whose"
         " elements are stored in memory as they are (tensor.to_dense(), torch.from_numpy(array))"
     )
 
@@ -328,7 +328,9 @@ class MlxTensors:
 
         if not isinstance(array, mx.array):
             kind = f"{type(array).__module__}.{type(array).__qualname__}"
-            raise Misused(f"{kind} cannot be sent: it is not an MLX array; give mx.array(…)")
+            raise Misused(
+                f"{kind} cannot be sent, because it is not an MLX array; pass mx.array(…)"
+            )
         mx.eval(array)
         seal = self._seals.seal(_mlx_bytes(array), form=form_of(array), to=to)
         mx.eval(mx.distributed.send(array, to, group=self._group))

@@ -60,7 +60,7 @@ def chunk_bytes(chunk: EnhancedTokenChunk) -> bytes:
     checksum = hexadecimal(content)
     if chunk.checksum != checksum:
         raise Misused(
-            f"the token at position {chunk.sequence_position} changed after it was made: its"
+            f"the token at position {chunk.sequence_position} changed after it was created: its"
             f" checksum is {chunk.checksum or 'missing'}, but its content has {checksum}"
         )
     return bytes.fromhex(checksum) + content
@@ -82,8 +82,8 @@ def chunk_of(data: Any, *, peer: str = "the sender") -> EnhancedTokenChunk:
     if not chunk.intact:
         raise MessageCorrupt(
             f"the token at position {chunk.sequence_position} from {peer} changed after rank"
-            f" {chunk.source_device_rank} made it: its checksum is {chunk.checksum}, but what"
-            f" arrived has {chunk.computed_checksum()}",
+            f" {chunk.source_device_rank} created it: its checksum is {chunk.checksum}, but the"
+            f" token that arrived has {chunk.computed_checksum()}",
             peer=peer,
             sequence=chunk.sequence_position,
             epoch=chunk.epoch,
@@ -163,7 +163,7 @@ class BareTokens:
         result = self._tokens.validate_id(chunk.token_id, chunk.sequence_position)
         if chunk.source_device_rank != self._maker:
             raise OutOfStep(
-                f"rank {chunk.source_device_rank} made the token at position {due}, not rank"
+                f"rank {chunk.source_device_rank} created the token at position {due}, not rank"
                 f" {self._maker}"
             )
         if result.error_type is None:
@@ -270,7 +270,7 @@ class TokenStreamSynchronizer:
         if position != self.position:
             raise OutOfStep(
                 f"stage {self.stage} of stream {self._stream!r} passed on position {position}, but"
-                f" the next one is {self.position}"
+                f" the next position is {self.position}"
             )
         self.position += 1
         self._tell()
@@ -314,9 +314,9 @@ class TokenStreamSynchronizer:
                 )
             if now.epoch > before.epoch:
                 raise OutOfStep(
-                    f"{title} began again (epoch {now.epoch} after {before.epoch}) at position"
-                    f" {now.position}, but was at {before.position}; agree on a position, and"
-                    " resume() there"
+                    f"{title} restarted (epoch {now.epoch} after {before.epoch}) at position"
+                    f" {now.position}, but was at {before.position}; agree on a position, and call"
+                    " resume() with it"
                 )
         self._seen[now.stage] = now
 
@@ -387,15 +387,20 @@ def disorder(tokens: Sequence[EnhancedTokenChunk]) -> str | None:
         if before is not None:
             if now.stream != before.stream:
                 return (
-                    f"{where} is of stream {now.stream!r}, and the one before of {before.stream!r}"
+                    f"{where} belongs to stream {now.stream!r}, but the previous position belongs"
+                    f" to {before.stream!r}"
                 )
             if now.sequence_position != before.sequence_position + 1:
                 return f"{where} follows position {before.sequence_position}"
             if before.finish_reason is not None:
-                return f"{where} follows the last token, which finished by {before.finish_reason!r}"
+                return (
+                    f"{where} follows the last token, whose finish reason is"
+                    f" {before.finish_reason!r}"
+                )
         if now.epoch < epochs.get(now.source_device_rank, 0):
             return (
-                f"{where} is of epoch {now.epoch} of rank {now.source_device_rank}, which is over"
+                f"{where} belongs to epoch {now.epoch} of rank {now.source_device_rank}, which has"
+                " ended"
             )
         epochs[now.source_device_rank] = now.epoch
     return None

@@ -169,7 +169,7 @@ class TokenValidator:
         values = np.asarray(ids.detach().cpu() if hasattr(ids, "detach") else ids)
         if values.ndim != 1:
             raise Misused(
-                f"ids have the shape {values.shape}; give each stream separately, in one dimension"
+                f"ids have the shape {values.shape}; pass each stream separately, in one dimension"
             )
         if values.dtype.kind not in "iu":
             words = f"ids are of the dtype {values.dtype}, not of integers"
@@ -216,8 +216,10 @@ class TokenValidator:
         if refused:
             return failure(
                 ValidationError.NOT_AN_INTEGER,
-                f"the id at position {position} is {token_id!r}, of the type"
-                f" {type(token_id).__name__}, not an integer",
+                (
+                    f"the id at position {position} must be an integer, not {token_id!r} of the type"
+                    f" {type(token_id).__name__}"
+                ),
                 position,
             )
         where = f"id {number} at position {position}"
@@ -249,7 +251,9 @@ class TokenValidator:
     def _after(self, end: int, position: int) -> ValidationResult:
         return failure(
             ValidationError.AFTER_END,
-            f"a token at position {position} follows the one at position {end}, which ended the"
-            " stream",
+            (
+                f"a token at position {position} follows the token at position {end}, which ended the"
+                " stream"
+            ),
             position,
         )

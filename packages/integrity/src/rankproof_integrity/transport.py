@@ -180,7 +180,7 @@ class ReliableMessageTransport:
         with self._lock:
             if self._closed or peer in self._lines or peer == self.node or "\n" in peer:
                 line.close()
-                why = f"has a line to {peer!r} already, or cannot have one"
+                why = f"already has a line to {peer!r}, or cannot have a line to it"
                 if self._closed:
                     why = self._gone()
                 raise Misused(f"the transport of {self.node} {why}")
@@ -200,8 +200,8 @@ class ReliableMessageTransport:
         if self._process == os.getpid():
             return "is closed"
         return (
-            f"belongs to process {self._process}, from which this one was forked; make another one"
-            " here, with a greater epoch"
+            f"belongs to process {self._process}, from which this process was forked; create"
+            " another transport here, with a greater epoch"
         )
 
     def let_go(self) -> None:
@@ -249,8 +249,8 @@ class ReliableMessageTransport:
             first, last = out.untaken or (0, 0)
             raise MessageLate(
                 f"message {out.messages} to {to} was not sent: {to} has not accepted messages"
-                f" {first} to {last} for {wait:g} s, and at most {out.room} bytes may wait for"
-                f" it{self._trouble(line)}",
+                f" {first} to {last} for {wait:g} s, and at most {out.room} bytes may"
+                f" wait{self._trouble(line)}",
                 peer=to,
                 sequence=out.messages,
                 epoch=line.conversation.epoch,
@@ -352,7 +352,7 @@ class ReliableMessageTransport:
     def _trouble(self, line: Line) -> str:
         conversation = line.conversation
         state = "connected" if conversation.joined else "not connected"
-        trouble = f"; last trouble: {conversation.trouble}" if conversation.trouble else ""
+        trouble = f"; last problem: {conversation.trouble}" if conversation.trouble else ""
         if self._attendant.refused and line.waits and not conversation.joined:
             trouble += f"; refused: {self._attendant.refused}"
         count = conversation.counters.connections

@@ -174,11 +174,11 @@ class StreamWire:
     def _next_header(self) -> Header:
         header = frame.parsed(self._scratch[self._begin : self._begin + frame.SIZE])
         if header is None:
-            raise Torn("a header arrived damaged, so it is not known where the next frame begins")
+            raise Torn("a header arrived damaged, so the start of the next frame is unknown")
         if header.length > self.longest:
             raise Torn(
-                f"a frame of {header.length} bytes was announced, but at most {self.longest} are"
-                " allowed"
+                f"a frame of {header.length} bytes was announced, but at most {self.longest} bytes"
+                " are allowed"
             )
         try:
             return self._begun(header)
@@ -381,7 +381,7 @@ def demand_local(bound: socket.socket, *, insecure: bool) -> None:
         return
     if bound.family not in (socket.AF_INET, socket.AF_INET6):
         raise Misused(
-            "cannot tell which machines can reach a socket of"
+            "cannot determine which machines can reach a socket of"
             f" {socket.AddressFamily(bound.family).name}"
         )
     host, port = bound.getsockname()[:2]
