@@ -454,7 +454,7 @@ def test_digests_of_a_lazy_library_are_asked_for_by_name(problems: Any) -> None:
         "ledger-agrees", "transfers-intact"
     )
     (problem,) = problems(both.replace("[collectives]", "[collectives, digests]"))
-    assert "needs eager-digests: MLX runs a call when" in problem.message
+    assert "needs eager-digests, because MLX runs a call when" in problem.message
     assert problems(both.replace("[collectives]", "[collectives, eager-digests]")) == ()
 
 
