@@ -70,12 +70,12 @@ def test_nccl_names_how_many_gpus_are_missing(
     with_gpus(0)
     assert (
         str(KINDS["nccl"].refusal(size=2))
-        == "nccl needs one GPU per rank: 2 ranks, no NVIDIA GPUs here"
+        == "nccl needs one GPU per rank, so 2 for this world, but this machine has no NVIDIA GPUs"
     )
     with_gpus(1)
     assert (
         str(KINDS["nccl"].refusal(size=2))
-        == "nccl needs one GPU per rank: 2 ranks, 1 NVIDIA GPU here"
+        == "nccl needs one GPU per rank, so 2 for this world, but this machine has 1 NVIDIA GPU"
     )
     assert KINDS["nccl"].refusal(size=1) is None
     with_gpus(4)
@@ -84,7 +84,7 @@ def test_nccl_names_how_many_gpus_are_missing(
     nccl.gpus.cache_clear()
     assert (
         str(KINDS["nccl"].refusal(size=4))
-        == "nccl needs one GPU per rank: 4 ranks, 2 NVIDIA GPUs here"
+        == "nccl needs one GPU per rank, so 4 for this world, but this machine has 2 NVIDIA GPUs"
     )
 
 
@@ -106,7 +106,7 @@ def test_a_ring_says_why_it_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert (
         str(KINDS["mlx-ring"].refusal(size=2))
-        == "mlx is not installed here: pip install 'rankproof[mlx]'"
+        == "mlx is not installed; run pip install 'rankproof[mlx]'"
     )
 
 

@@ -76,7 +76,10 @@ def test_every_transfer_of_mlx_is_whole_where_it_is_evaluated(digested: Callable
     assert found["checks"]["x"] == {"compared": [14, 14], "left": [0, 0], "damage": None}
     _, found = digested("sending:over_the_ring", backend="mlx-ring")
     assert found["checks"]["x"]["compared"] == [0, 0]
-    assert "MLX is lazy, and was not to be evaluated" in found["ranks"][0]["undigested_why"]
+    assert (
+        "MLX is lazy, and observe does not ask for evaluation; add"
+        in found["ranks"][0]["undigested_why"]
+    )
 
 
 @pytest.mark.parametrize(

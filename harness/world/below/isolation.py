@@ -329,7 +329,7 @@ def _inside(pid: int, act: Callable[[], Covered]) -> Covered | NotCovered:
         text = stream.read()
     os.waitpid(child, 0)
     if not text:
-        return {"why": "the process that was to do it ended"}
+        return {"why": "the process for this step ended"}
     outcome: Covered | NotCovered = json.loads(text)
     return outcome
 
@@ -344,7 +344,7 @@ def _entered(pid: int, act: Callable[[], Covered]) -> Covered | NotCovered:
             if (theirs / name).readlink() != (here / name).readlink()
         ]
         if "mnt" not in places:
-            return {"why": "it has no mounts of its own"}
+            return {"why": "it does not have its own mounts"}
         # Opened before the first is entered: afterwards rights and mounts are the rank's. The user
         # namespace is entered first: it gives the right to enter the mounts.
         descriptors = [os.open(theirs / name, os.O_RDONLY) for name in places]

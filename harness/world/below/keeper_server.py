@@ -51,7 +51,10 @@ def serve(control: int, scratch: str, *, warm: bool) -> None:
     if warm and threads != 1:
         # A forked copy of a process with threads can hang on a lock no thread will ever release:
         # refuse, do not hope.
-        why = f"{threads} threads after preloading {', '.join(modules)}: it must be one"
+        why = (
+            f"it has {threads} threads after preloading {', '.join(modules)}, but must have only"
+            " one"
+        )
         _tell(channel, {"is": "unfit", "why": why})
         return
     # What libraries have opened by now; taken before the alarm, whose pipe is no rank's.

@@ -72,7 +72,9 @@ class Limit:
             return ""
         of = f"{ranks} ranks take" if worlds == 1 else f"{worlds} worlds of {ranks} ranks take"
         remedy = self.raised_by.format(max(1024, 1 << (wanted * 5 // 4).bit_length()))
-        return f"{of} {wanted:,} {self.what}, and {max(0, self.left):,} can be had: {remedy}"
+        return (
+            f"{of} {wanted:,} {self.what}, but only {max(0, self.left):,} are available; {remedy}"
+        )
 
 
 def limits(*, memory: int = LEAST_MEMORY) -> list[Limit]:
@@ -114,7 +116,7 @@ def _descriptors() -> Iterator[Limit]:
             left,
             per_rank,
             per_world,
-            "raise it with ulimit -n {}",
+            "raise the limit with ulimit -n {}",
             of_each_world=of_each,
         )
 
@@ -129,11 +131,11 @@ def _tasks() -> Iterator[tuple[int, str]]:
             for info in listed
             if info["uids"] and info["uids"].real == os.getuid()
         )
-        yield soft - sum(counts), "raise it with ulimit -u {}"
+        yield soft - sum(counts), "raise the limit with ulimit -u {}"
     for name in ("pid_max", "threads-max"):
         if (most := _number(PROC / "sys" / "kernel" / name)) is not None:
             running = sum(info["num_threads"] or 1 for info in listed)
-            yield most - running, f"raise it with sysctl kernel.{name}={{}}"
+            yield most - running, f"raise the limit with sysctl kernel.{name}={{}}"
     yield from _left_in_groups("pids", ("pids.max", "pids.current"))
 
 

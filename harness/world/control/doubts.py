@@ -26,9 +26,9 @@ from harness.world.control.waits import PROC, UnreadableProcess, catches, copy_o
 ALARMS = {14: "SIGALRM", 26: "SIGVTALRM", 27: "SIGPROF"}
 # What a process reads to hear of something that happens by itself, or outside.
 HEARS = {
-    "anon_inode:[signalfd]": "hears of signals by a descriptor (signalfd)",
-    "anon_inode:inotify": "hears of changes of files (inotify)",
-    "anon_inode:[fanotify]": "hears of changes of files (fanotify)",
+    "anon_inode:[signalfd]": "receives signals through a descriptor (signalfd)",
+    "anon_inode:inotify": "watches files for changes (inotify)",
+    "anon_inode:[fanotify]": "watches files for changes (fanotify)",
 }
 TIMER = "anon_inode:[timerfd]"
 PIDFD = "anon_inode:[pidfd]"
@@ -113,8 +113,8 @@ def doubts(
         for why in (*_of_signals(pid), *_of_descriptors(pid, pids, left=left)):
             yield f"{name(pid)} {why}"
     for pid, holder in _locks(pids):
-        whose = "an unknown process" if holder <= 0 else "a process outside of the world"
-        yield f"{name(pid)} waits for a lock of a file that {whose} holds"
+        whose = "an unknown process" if holder <= 0 else "a process outside the world"
+        yield f"{name(pid)} waits for a file lock that {whose} holds"
     for pid, what in _strangers(pids, served=served):
         yield f"{name(pid)} {what}"
 
@@ -123,7 +123,7 @@ def _of_signals(pid: int) -> Iterator[str]:
     for number, called in ALARMS.items():
         if catches(pid, number):
             yield (
-                f"has a handler for {called}, and whether an alarm is set the kernel does not show"
+                f"has a handler for {called}, and the kernel does not show whether an alarm is set"
             )
     with suppress(OSError):
         if (PROC / str(pid) / "timers").read_text().strip():
@@ -145,18 +145,18 @@ def _of_descriptors(pid: int, pids: Collection[int], *, left: float) -> Iterator
             watched = WATCHED.search(_about(pid, entry))
             # -1 has ended already; 0 is in a namespace that we do not see.
             if watched is None or int(watched[1]) not in (-1, *pids):
-                yield "waits for the end of a process outside of the world (pidfd)"
+                yield "waits for the exit of a process outside the world (pidfd)"
         elif what == RING and (many := _pending(_about(pid, entry))) != 0:
             yield (
                 f"has handed the kernel {many or 'a number of'} requests that are not complete"
                 " (io_uring)"
             )
         elif what.startswith("anon_inode:") and what not in KNOWN:
-            yield f"has {what} open, and what that hears of is not known"
+            yield f"has {what} open, and it is not known which events that reports"
         elif what.startswith("/") and _is_shared_pipe(PROC / str(pid) / "fd" / entry, pids):
             yield (
-                f"has the named pipe {Path(what).name} open, which a process outside of the world"
-                " has, too"
+                f"has the named pipe {Path(what).name} open, which a process outside the world has"
+                " open too"
             )
 
 
@@ -302,7 +302,7 @@ def _hears(
     As `_is_strange`.
     """
     if end.is_datagram and end.peer[1] == 0:
-        return f"has a UDP socket on port {end.own[1]}, to which any process may send"
+        return f"has a UDP socket on port {end.own[1]}, to which any process can send"
     if end.state not in OPEN or end.peer[1] == 0:
         return ""
     where = f"{end.peer[0]}:{end.peer[1]}"
@@ -439,7 +439,7 @@ def _strange_peers(
         if sock.inode in own and sock.peer not in known and sock.peer != 0:
             yield sock.inode, joined
         if sock.inode in own and sock.is_open_to_all:
-            yield sock.inode, "has a UNIX socket with a name, to which anybody may send"
+            yield sock.inode, "has a named UNIX socket, to which any process can send"
         if sock.inode not in known:
             yield from ((waiting, joined) for waiting in sock.waiting if waiting in own)
 

@@ -71,7 +71,7 @@ Seen = Literal["moving", "still", "unproved", "sample"]
 # So often ranks that loop are asked where they stand, while they are watched.
 SAMPLES = 20
 REMEDY = (
-    "where it is a Python thread that changes nothing, name its function in must_fail.hang.polls"
+    "if a Python thread polls without making progress, name its function in must_fail.hang.polls"
 )
 
 
@@ -169,7 +169,7 @@ class HangWatch:
             if window >= self._order.needed:
                 return self._prove(window, since=self._stillness.since - self._let_go)
         elif not self._had_stood and now - self._let_go >= self._order.within:
-            starved = "a thread was ready to run, but got hardly any processor time"
+            starved = "a thread was ready to run, but got almost no processor time"
             short = (
                 starved
                 if self._stillness.starving
@@ -177,7 +177,7 @@ class HangWatch:
             )
             moved = self._stillness.moved or short
             return self._give_up(
-                "moving", f"within {self._order.within:g} s it did not stand still: {moved}"
+                "moving", f"it did not stand still within {self._order.within:g} s: {moved}"
             )
         if self._is_sample_due(window):
             self._sampled += 1
@@ -236,7 +236,7 @@ class HangWatch:
         except UnreadableProcess as error:
             return self._give_up("unreadable", str(error))
         if not why and self._order.spins and not self._stillness.busy():
-            why = "spins is stated, but no thread was busy all the time"
+            why = "must_fail.hang.spins is set, but no thread was busy all the time"
         if why:
             return self._give_up("doubtful", why)
         self._note(window, since=since)
@@ -284,7 +284,7 @@ class HangWatch:
         apart.
         """
         if not self._order.of_programs:
-            self._give_up("unreadable", f"rank {rank} did not report where it stands")
+            self._give_up("unreadable", f"rank {rank} did not report its position")
 
     def _give_up(self, code: str, why: str) -> Seen:
         self._world.note("world.unproved", code=code, why=why)

@@ -104,7 +104,7 @@ def slip(
             "start it with #! and its interpreter, or put the interpreter first, as in [sh,"
             f" {named}]"
         )
-        return f"{named} is not an executable: {remedy}"
+        return f"{named} is not an executable; {remedy}"
     script = rest[0] if rest and INTERPRETER.fullmatch(Path(program).name) else "-"
     # What it is given with an option need not be a file; it starts in an empty folder, so a file is
     # the code's or none.

@@ -125,8 +125,8 @@ class Room:
             more = f", and {len(left) - 1} more" if len(left) > 1 else ""
             raise RoomNotEmpty(
                 "cannot remove what the previous world left in the ranks' working folder:"
-                f" {left[0]}{more}. It stays in {self._folder.parent.name} in the temporary folder,"
-                " and the next world gets another working folder"
+                f" {left[0]}{more}. They remain in {self._folder.parent.name} in the temporary"
+                " folder, and the next world uses another working folder"
             )
 
     def lay_out(self) -> None:

@@ -188,7 +188,7 @@ class ServerHandle:
         message = self._hear(READY_WITHIN, cancel=cancel)
         if message is None:
             raise ServerFailed(
-                f"the fork server did not get ready; its last words: {self._last_words()}"
+                f"the fork server did not get ready; its last output: {self._last_words()}"
             )
         if message["is"] != "ready":
             raise ServerFailed(f"the fork server cannot fork safely: {message['why']}")
@@ -259,7 +259,7 @@ class ServerHandle:
                 # Not the server's end: this process may not have so many descriptors under way.
                 raise
             raise ServerFailed(
-                f"the fork server is gone ({error}); its last words: {self._last_words()}"
+                f"the fork server is gone ({error}); its last output: {self._last_words()}"
             ) from error
 
     def is_well(self) -> bool:

@@ -160,7 +160,7 @@ class Stillness:
         unseen = [pid for pid in pids if (pid, pid) not in threads]
         try:
             self.moved = (
-                f"process {unseen[0]} is not there"
+                f"process {unseen[0]} does not exist"
                 if unseen
                 else self._difference(threads, now, ranks=pids)
             )
@@ -178,7 +178,7 @@ class Stillness:
     ) -> str:
         """Why the rest of a look can be spared; empty where it has to be read."""
         if time.monotonic() > until:
-            return "a look at all its threads took longer than the time that was left"
+            return "reading the state of all its threads took longer than the time that was left"
         pid, tid = who
         if pid != tid:
             return ""
@@ -246,7 +246,7 @@ class Stillness:
         if wait is None:
             return ""
         if not wait.is_known:
-            return f"is in {wait.call}, and whether that ends by itself is not known"
+            return f"is in {wait.call}, and it is not known whether that ends by itself"
         if wait.outlasts(self.deadline) or wait.ends is None:
             return ""
         length = wait.span if wait.span is not None else wait.ends - self._since[pid, tid][1]
@@ -306,7 +306,11 @@ class Stillness:
         self.spinning = []
         self.starving = False
         if first.keys() != threads.keys():
-            return "a process or a thread began or ended" if first else "nothing was seen before"
+            return (
+                "a process or a thread began or ended"
+                if first
+                else ("there was no earlier observation")
+            )
         for (pid, tid), last in threads.items():
             if pid == tid:
                 if why := self._main(pid, first[pid, tid], last, now):
@@ -339,7 +343,7 @@ class Stillness:
         if wait is None:
             return "runs"
         if not wait.is_known:
-            return f"is in {wait.call}, and whether that ends by itself is not known"
+            return f"is in {wait.call}, and it is not known whether that ends by itself"
         if not wait.outlasts(self.deadline):
             return f"sleeps in {wait.call}, which ends by itself"
         if last.place != first.place:
@@ -391,7 +395,9 @@ def snapshot(
         UnreadableProcess: the kernel does not show it.
     """
     if not (PROC / "self" / "task").is_dir():
-        raise UnreadableProcess("this system does not show in /proc what threads wait in")
+        raise UnreadableProcess(
+            "this system does not show in /proc which system calls threads wait in"
+        )
     for pid in _ranks_first(pids, spare=spare):
         try:
             tids = [int(entry.name) for entry in (PROC / str(pid) / "task").iterdir()]
@@ -423,7 +429,9 @@ def read_thread(pid: int, tid: int) -> ThreadState | None:
     except OSError as error:
         if not (folder / "stat").exists():
             return None  # it ended meanwhile
-        raise UnreadableProcess(f"cannot read what a process waits in: {error.strerror}") from None
+        raise UnreadableProcess(
+            f"cannot read the system call that a process waits in: {error.strerror}"
+        ) from None
     switches = next(
         (
             int(line.split()[1])

@@ -529,7 +529,7 @@ class World:
         if not self._timers.empty():
             return "a fault is not over"
         if len(self._states.started) < self._launch.size:
-            return "a rank was not started yet"
+            return "a rank has not started yet"
         return self._hosts.keeps_waiting() or (
             self._keeps_waiting() if self._keeps_waiting is not None else ""
         )

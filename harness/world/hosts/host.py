@@ -279,9 +279,7 @@ def refusal(count: int = 2) -> Skip | None:
     Makes some to find out, in another process.
     """
     if not sys.platform.startswith("linux"):
-        return Skip(
-            SkipCode.MACHINE_HOSTS, "test hosts are made of Linux's namespaces: use a Linux machine"
-        )
+        return Skip(SkipCode.MACHINE_HOSTS, "test hosts need Linux namespaces; use a Linux machine")
     room = "harness.world.hosts.wire"
     code = f"import sys; sys.path.insert(0, {ROOT!r}); from {room} import attempt; attempt({count})"
     argv = [sys.executable, "-s", "-P", "-c", code]
@@ -290,20 +288,27 @@ def refusal(count: int = 2) -> Skip | None:
             argv, capture_output=True, text=True, timeout=ANSWER_WITHIN, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Skip(SkipCode.MACHINE_HOSTS, f"test hosts cannot be made here: {error}")
+        return Skip(
+            SkipCode.MACHINE_HOSTS, f"test hosts cannot be created on this machine: {error}"
+        )
     if done.returncode == 0:
         return None
     why = (done.stderr.strip().splitlines() or ["it gave no reason"])[-1]
-    return Skip(SkipCode.MACHINE_HOSTS, f"test hosts cannot be made here: {why}: {_remedy(why)}")
+    return Skip(
+        SkipCode.MACHINE_HOSTS,
+        f"test hosts cannot be created on this machine: {why}; {_remedy(why)}",
+    )
 
 
 def _remedy(why: str) -> str:
     """Return what to do about a refusal, in words."""
     if str(TUN) in why or "TUN" in why:
-        return f"load the module tun, and let this user open {TUN} (a container by --device {TUN})"
+        return (
+            f"load the module tun, and let this user open {TUN} (for a container, --device {TUN})"
+        )
     return (
         _setting()
-        or "let this user make namespaces (a container by --security-opt seccomp=unconfined)"
+        or "let this user create namespaces (for a container, --security-opt seccomp=unconfined)"
     )
 
 

@@ -35,7 +35,7 @@ def main(*program: str) -> None:
     # Without root, only a user namespace of its own gives the right to make a network.
     if library.unshare(_NEWNET | (0 if user == 0 else _NEWUSER)) != 0:
         why = os.strerror(ctypes.get_errno())
-        print(f"this system gives the script no network of its own: {why}", file=sys.stderr)
+        print(f"this system does not let the script have its own network: {why}", file=sys.stderr)
         sys.exit(REFUSED)
     if user != 0:
         # The kernel takes a map of groups from no user before that.

@@ -96,7 +96,7 @@ class ControlChannel:
         while left:
             # Who is cut off reads nothing: a full pipe must not hold this process beyond its lease.
             if not select.select([], [self._writes], [], self.lease)[1]:
-                raise Gone(f"control read nothing for {self.lease:g} s")
+                raise Gone(f"the run read nothing for {self.lease:g} s")
             try:
                 left = left[os.write(self._writes, left) :]
             except BlockingIOError:
@@ -115,7 +115,7 @@ class ControlChannel:
                 raise Gone(f"lease lost: nothing was received for {self.lease:g} s")
             part = os.read(self._reads, min(count, 2**20))
             if not part:
-                raise Gone("control closed the channel")
+                raise Gone("the run closed the channel")
             parts.append(part)
             count -= len(part)
         return b"".join(parts)
@@ -166,7 +166,7 @@ def main(*, lease: float, nonce: str) -> None:
             elif what == "become":
                 _become(store, asked, reads=reads, writes=writes, nonce=nonce)
             elif what != "nothing":  # a heartbeat asks nothing
-                channel.send({"error": f"{what!r} is not known to this agent"})
+                channel.send({"error": f"this agent does not know the request {what!r}"})
 
 
 def cache() -> Path:
@@ -204,7 +204,7 @@ def unexecutable(interpreter: str) -> str:
         return ""
     program = shutil.which(str(Path(interpreter).expanduser()))
     if program is None:
-        return f"{interpreter}: not there, or not executable"
+        return f"{interpreter}: missing or not executable"
     try:
         tried = [program, "-I", "-c", "pass"]
         done = subprocess.run(
@@ -231,7 +231,7 @@ def _trees(store: TreeStore, what: str, asked: dict[str, Any], content: bytes) -
         else:
             store.keep(asked["tree"])
     except (BadTree, OSError) as error:
-        return {"error": f"the tree cannot be kept there: {error}"}
+        return {"error": f"the tree cannot be stored: {error}"}
     return {"place": str(store.place(asked["tree"]))}
 
 
@@ -240,7 +240,7 @@ def _prepare(store: TreeStore, asked: dict[str, Any], channel: ControlChannel) -
         return {
             "error": (
                 f"its interpreter is Python {python}, but this machine runs Python"
-                f" {asked['python']}; name another with --python"
+                f" {asked['python']}; select another with --python"
             )
         }
     heard = [time.monotonic()]
@@ -263,7 +263,7 @@ def _prepare(store: TreeStore, asked: dict[str, Any], channel: ControlChannel) -
             page=asked.get("page"),
         )
     except (NotMade, BadTree, OSError) as error:
-        return {"error": f"the environment cannot be made there: {error}"}
+        return {"error": f"the environment cannot be created: {error}"}
     return {
         "interpreter": str(interpreter),
         "made": is_new,

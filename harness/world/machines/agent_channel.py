@@ -215,7 +215,7 @@ class AgentChannel:
         head = self._head(beats=beats)
         size, extra = agent.HEAD.unpack(head)
         if size > agent.MOST_JSON or extra > int(more.get("bytes", 0)):
-            raise self._unreachable("it sent more than was requested")
+            raise self._unreachable("it sent more data than was requested")
         text = self._exactly(size)
         self._exactly(extra)
         try:

@@ -49,7 +49,7 @@ def told_here(ns: int, *, ahead: int, within: int, begun: int, now: int) -> int:
     slack = within + round(DRIFT * (now - begun)) + 1_000_000
     here = ns - ahead
     if not begun - slack <= here <= now + slack:
-        raise Hostile("its clock is no longer the one it had before")
+        raise Hostile("its clock changed")
     return min(max(here, begun), now)
 
 
@@ -142,7 +142,7 @@ class MachineLine:
             poll.register(self._writes, select.POLLOUT)
             while data and not self.lost:
                 if not poll.poll(1000 * self._lease):
-                    self.lose(f"it took nothing for {self._lease:g} s")
+                    self.lose(f"it read nothing for {self._lease:g} s")
                     return
                 try:
                     data = data[os.write(self._writes, data) :]
@@ -182,7 +182,7 @@ class MachineLine:
         now = time.monotonic()
         silent = now - self._heard
         if not self.lost and silent > self._lease + PATIENCE:
-            self._lose_aside(f"nothing was heard for {silent:.1f} s")
+            self._lose_aside(f"it sent nothing for {silent:.1f} s")
         if not self._writing.acquire(blocking=False):
             return  # something is being sent, which says as much
         try:
@@ -199,7 +199,7 @@ class MachineLine:
         if taken:
             self._took = now
         elif now - self._took > self._lease:
-            self._lose_aside(f"it took nothing for {now - self._took:.1f} s")
+            self._lose_aside(f"it read nothing for {now - self._took:.1f} s")
 
     def _beat(self) -> bool:
         """Write a heartbeat, or the rest of the last one, as far as the pipe takes it.
@@ -299,18 +299,18 @@ class MachineLine:
             last = f": {printable(said[0], limit=200)}" if said else ""
             self.lose(f"its channel ended (exit code {code}){last}")
         except (ValueError, TypeError, KeyError) as error:
-            self.lose(f"it sent something that no node sends: {printable(str(error), limit=200)}")
+            self.lose(f"it sent invalid data: {printable(str(error), limit=200)}")
         except OSError as error:
             self.lose(f"the data that it sent cannot be stored on this machine: {error}")
 
     def _message(self) -> tuple[dict[str, Any], bytes]:
         words, size = agent.HEAD.unpack(self._exactly(agent.HEAD.size))
         if words > agent.MOST_JSON or size > agent.MOST_BYTES:
-            raise ValueError("it sent something that is not a message")
+            raise ValueError("it sent data that is not a message")
         message = strict_json(self._exactly(words))
         content = self._exactly(size)
         if not isinstance(message, dict):
-            raise TypeError("it sent something that is not a message")
+            raise TypeError("it sent data that is not a message")
         return message, content
 
     def _take(self, message: dict[str, Any], content: bytes) -> None:

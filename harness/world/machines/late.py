@@ -81,7 +81,7 @@ class LateShare:
             size = begin.values["size"]
         except (KeyError, IndexError, TypeError, ValueError, StopIteration) as error:
             raise Hostile(
-                f"the trial's events are not those of a world over machines: {error}"
+                f"the trial's events are not from a world over machines: {error}"
             ) from None
         ends = (begin.name, begin.by, end.name, end.by)
         if (
@@ -89,7 +89,7 @@ class LateShare:
             or type(ahead) is not int
             or type(within) is not int
         ):
-            raise Hostile("the trial's events lack their beginning, their end or a clock")
+            raise Hostile("the trial's events lack a beginning, an end or a clock")
         if size != len(self.placed.of):
             raise Hostile("the trial's ranks are not all on machines")
         self.machine = machine
@@ -135,7 +135,7 @@ def replay(
         raise (
             error
             if isinstance(error, Hostile)
-            else Hostile(f"its journal contains something that no node writes: {error}")
+            else Hostile(f"its journal contains invalid data: {error}")
         ) from None
 
 
@@ -200,7 +200,7 @@ class _Replay:
                 ns = self._here(message["ns"])
                 self._recorder.add(Event(ns=ns, by="harness", name=MACHINE_ENDED, values=values))
             case kind if kind not in PASSED_OVER:
-                raise Hostile("its journal contains something that no node writes")
+                raise Hostile("its journal contains invalid data")
 
     def _take(self, events: Iterable[Event]) -> None:
         for event in events:

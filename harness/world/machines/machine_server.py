@@ -41,7 +41,7 @@ def inside(file: Path) -> str:
     if not file.is_relative_to(Path(ROOT, "harness")):
         raise OSError(
             f"{file.name} belongs to a plug-in, and plug-ins are not supported in worlds over"
-            " machines; leave its kind out"
+            " machines; remove that kind"
         )
     return file.relative_to(ROOT).as_posix()
 

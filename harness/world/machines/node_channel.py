@@ -219,11 +219,11 @@ class Inbox:
         while len(parts) < count:
             if not select.select([self._reads], [], [], self._lease)[0]:
                 raise EOFError(
-                    f"lease lost: nothing was received from control for {self._lease:g} s"
+                    f"lease lost: nothing was received from the run for {self._lease:g} s"
                 )
             part = os.read(self._reads, min(count - len(parts), 2**20))
             if not part:
-                raise EOFError("control closed the channel")
+                raise EOFError("the run closed the channel")
             parts += part
             self.heard = time.monotonic()
         return bytes(parts)
@@ -258,7 +258,7 @@ class Journal:
             # Until it is closed, however this process ends, nobody reads it.
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            self.lacks = f"there is no journal: {error.strerror}"
+            self.lacks = f"the journal cannot be opened: {error.strerror}"
 
     def add(self, message: bytes) -> None:
         """Append a message as it goes over the channel."""

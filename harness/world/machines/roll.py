@@ -188,7 +188,7 @@ class HandedOver:
         """
         known = self._files[rank]
         if not FILE.fullmatch(name) or name in known or len(known) >= MOST_FILES:
-            raise Hostile("it sent a file that no rank leaves, or sent a file twice")
+            raise Hostile("it sent a file that ranks never leave, or it sent a file twice")
         known.add(name)
         path = self._place(rank, name)
         if odd:

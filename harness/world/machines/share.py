@@ -330,7 +330,7 @@ class MachineShare:
         while not self._gone:
             now = time.monotonic()
             if self._by is None and now >= until:
-                self._end("the deadline is over, and control did not end the ranks")
+                self._end("the deadline is over, but the run did not end the ranks")
             if self._by is not None and now >= self._by:
                 self._pipes.hang_up()
                 raise ServerFailed(f"the keeper did not end the ranks within {GONE_WITHIN:g} s")
@@ -379,7 +379,7 @@ class MachineShare:
                     }
                     self._standing.ask(living, able=asked["able"])
                 case "stop":
-                    self._end("control stopped this world")
+                    self._end("the run stopped this world")
         if self._inbox.lost:
             self._end(self._inbox.lost)
 

@@ -176,7 +176,7 @@ class TreeStore:
         if coming is None or digest_of(files_of(coming)) != digest:
             if coming is not None:
                 self._remove(coming)
-            raise BadTree("the files received are not the ones that were named")
+            raise BadTree("the received files differ from the files that were announced")
         place = self.place(digest)
         self._uses.hold(digest)
         try:

@@ -79,9 +79,7 @@ def _of_lines(path: Path, text: str) -> list[Machine]:
         for word in words[1:]:
             match = SLOTS.fullmatch(word)
             if match is None:
-                raise _refused(
-                    path, number, word, "only slots=N is allowed after the name of a machine"
-                )
+                raise _refused(path, number, word, "only slots=N is allowed after a machine's name")
             if word.startswith("slots="):
                 slots = _slots(path, number, int(match[1]))
         machines.append(Machine(name=_name(path, number, words[0]), slots=slots))
@@ -105,7 +103,7 @@ def placement(
         rank, _, name = part.partition("=")
         if not rank.isascii() or not rank.isdigit() or name not in names or int(rank) in places:
             why = (
-                "use spread, pack, or the hostfile's name of the machine for each rank:"
+                "use spread, pack, or the machine for each rank by its name in the hostfile:"
                 " 0=node-1,1=node-2"
             )
             raise _refused(Path("--placement"), 1, part, why)
@@ -115,7 +113,7 @@ def placement(
             Path("--placement"),
             1,
             given,
-            "it leaves ranks out; give a machine for every rank, starting at 0",
+            "it omits some ranks; name a machine for every rank, starting at 0",
         )
     return tuple(places[rank] for rank in range(len(places)))
 
@@ -157,7 +155,7 @@ def _name(path: Path, line: int, name: str) -> str:
             path,
             line,
             name,
-            f"{why}; it must start with a letter or digit, and contain only letters, digits and"
+            f"{why}; it must start with a letter or a digit, and contain only letters, digits and"
             " .:@-_",
         )
     return name
@@ -210,16 +208,22 @@ SSH_REMEDIES = (
         "Permission denied (",
         "add your key to its ~/.ssh/authorized_keys (ssh-copy-id), or load it into your agent",
     ),
-    ("Permission denied", "give an interpreter that can be executed there with --python"),
+    (
+        "Permission denied",
+        ("use --python to select an interpreter that can be executed on that machine"),
+    ),
     (
         "Could not resolve hostname",
         "correct the name in the hostfile, or add a HostName for it to ~/.ssh/config",
     ),
-    ("Connection refused", "start sshd there, or correct the port in ~/.ssh/config"),
+    ("Connection refused", "start sshd on that machine, or correct the port in ~/.ssh/config"),
     ("timed out", "check whether it is up, and whether a firewall blocks its SSH port"),
     ("No route to host", "check whether it is up and on this network"),
-    ("not found", "install Python 3.11 there, or give its interpreter with --python"),
-    ("No such file or directory", "give the interpreter that is installed there with --python"),
+    ("not found", "install Python 3.11 on that machine, or select its interpreter with --python"),
+    (
+        "No such file or directory",
+        ("use --python to select an interpreter that is installed on that machine"),
+    ),
 )
 
 

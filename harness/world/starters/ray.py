@@ -71,7 +71,7 @@ class Cluster:
         """
         if importlib.util.find_spec("ray") is None:
             todo = "install the same version as the cluster: pip install 'ray[client]==VERSION'"
-            raise NoCluster(f"Ray is not installed here: {todo}")
+            raise NoCluster(f"Ray is not installed; {todo}")
         os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         # Its client advises whoever sends more than 10 MiB, as code and inputs are, to send less.
@@ -90,7 +90,10 @@ class Cluster:
         # Ray raises ConnectionError, RuntimeError and its own here.
         except Exception as error:  # noqa: BLE001
             why = printable(" ".join(str(error).split()), limit=200)
-            todo = "start one with `ray start --head`, or give its head with --on ray://HEAD:10001"
+            todo = (
+                "start a cluster with `ray start --head`, or pass the address of its head with"
+                " --on ray://HEAD:10001"
+            )
             raise NoCluster(f"no Ray cluster answers ({why}); {todo}") from None
         finally:
             # Ray puts its own in their place, and who is interrupted has worlds to end first.
@@ -187,7 +190,7 @@ class Actor:
         part = self._get(self._actor.read.remote(wait), within=within)
         self._is_there = True
         if part is not None and (not isinstance(part, bytes) or len(part) > ray_relay.CHUNK):
-            raise ActorGone("its relay sent something that ours never sends")
+            raise ActorGone("its relay sent an invalid message")
         return part
 
     def write(self, content: bytes) -> None:
@@ -222,7 +225,7 @@ class Actor:
             if self._lost():
                 raise NodeLost("Ray has lost it") from None
             raise ActorGone(
-                f"its actor ended ({type(error).__name__}), although the node is still there"
+                f"its actor ended ({type(error).__name__}), although the node is still up"
             ) from None
         except (ConnectionError, RuntimeError) as error:
             why = printable(str(error).strip().partition("\n")[0], limit=200)

@@ -101,14 +101,14 @@ def refusal() -> str:
         )
     if Path(sys.prefix).is_relative_to("/tmp"):  # noqa: S108 - theirs is another one
         return (
-            "test machines have their own /tmp, but Python's environment is in the host's:"
-            f" {sys.prefix}; move it"
+            "test machines have their own /tmp, so they cannot read Python's environment in"
+            f" {sys.prefix}; move it out of /tmp"
         )
     tried = subprocess.run(["unshare", "-n", "-m", "-u", "true"], check=False, capture_output=True)
     return (
         ""
         if tried.returncode == 0
-        else "creating namespaces is not allowed here; run this outside the container, or allow it"
+        else "this user may not create namespaces; run this outside the container, or allow it"
     )
 
 

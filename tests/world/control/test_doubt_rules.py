@@ -143,7 +143,7 @@ def test_datagrams_come_from_whoever_has_the_port() -> None:
 @pytest.mark.parametrize(
     ("one", "words"),
     [
-        (end(f"{LOCAL}:5", f"{LOCAL}:0", udp=True), "port 5, to which any process may send"),
+        (end(f"{LOCAL}:5", f"{LOCAL}:0", udp=True), "port 5, to which any process can send"),
         (end(f"{LOCAL}:5", f"{LOCAL}:1", udp=True, state=7), ""),
         (end(f"{LOCAL}:5", f"{LOCAL}:0", state=LISTEN), ""),
         (end(f"{LOCAL}:5", f"{LOCAL}:0"), ""),
@@ -177,9 +177,7 @@ def test_the_peers_of_unix_sockets() -> None:
     assert told(UnixSocket(11, 1, ())) == [(11, joined)]
     assert told(UnixSocket(11, 12, ()), UnixSocket(12, 11, ()), UnixSocket(11, 0, ())) == []
     assert told(UnixSocket(THEIRS, 98, ())) == []
-    assert told(UnixSocket(11, 0, (), is_open_to_all=True)) == [
-        (11, "has a UNIX socket with a name")
-    ]
+    assert told(UnixSocket(11, 0, (), is_open_to_all=True)) == [(11, "has a named UNIX socket")]
     assert told(UnixSocket(THEIRS, 0, (), is_open_to_all=True)) == []
     assert told(UnixSocket(THEIRS, 0, (12, 97))) == [(12, joined)]
     assert told(UnixSocket(11, 0, (12,))) == []
@@ -303,9 +301,9 @@ def opened(
         (room.TIMER, "", "fires in"),
         (room.PIDFD, "Pid:\t6\n", ""),
         (room.PIDFD, "Pid:\t-1\n", ""),
-        (room.PIDFD, "Pid:\t7\n", "outside of the world (pidfd)"),
-        (room.PIDFD, "Pid:\t0\n", "outside of the world (pidfd)"),
-        (room.PIDFD, "", "outside of the world (pidfd)"),
+        (room.PIDFD, "Pid:\t7\n", "outside the world (pidfd)"),
+        (room.PIDFD, "Pid:\t0\n", "outside the world (pidfd)"),
+        (room.PIDFD, "", "outside the world (pidfd)"),
         (room.RING, "CachedSqHead:\t5\nCachedCqTail:\t5\n", ""),
         (room.RING, "CachedSqHead:\t5\nCachedCqTail:\t4\n", "1 requests"),
         (room.RING, "", "a number of requests"),

@@ -268,7 +268,7 @@ def test_a_world_that_moves_until_within_is_over(monkeypatch: pytest.MonkeyPatch
         made.kernel.since = 1000.0 + seconds - 0.5
         made.kernel.moved = "process 100 went on"
         assert made.at(seconds) == word
-    assert made.unproved == ("moving", "within 10 s it did not stand still: process 100 went on")
+    assert made.unproved == ("moving", "it did not stand still within 10 s: process 100 went on")
 
     made = Watched(monkeypatch).begun()
     made.kernel.since = 1009.5
@@ -278,7 +278,7 @@ def test_a_world_that_moves_until_within_is_over(monkeypatch: pytest.MonkeyPatch
     made = Watched(monkeypatch).begun()
     made.kernel.starving = True
     made.at(10.0)
-    assert made.unproved[1].endswith("a thread was ready to run, but got hardly any processor time")
+    assert made.unproved[1].endswith("a thread was ready to run, but got almost no processor time")
 
 
 def test_a_world_that_stood_still_in_time_is_watched_beyond_within(
@@ -374,7 +374,10 @@ def test_who_is_said_to_loop_has_to_loop(monkeypatch: pytest.MonkeyPatch) -> Non
     made = Watched(monkeypatch, spins=True).begun()
     made.watch._sampled = 20
     made.at(3.0)
-    assert made.unproved == ("doubtful", "spins is stated, but no thread was busy all the time")
+    assert made.unproved == (
+        "doubtful",
+        "must_fail.hang.spins is set, but no thread was busy all the time",
+    )
     made = Watched(monkeypatch, spins=True).begun()
     made.kernel.busy_pids = {100, BELOW}
     made.watch._sampled = 20
@@ -440,7 +443,7 @@ def test_a_rank_that_does_not_answer_is_not_proved(monkeypatch: pytest.MonkeyPat
     """A program is not asked for its stacks, so that it need not answer."""
     made = Watched(monkeypatch)
     made.watch.unasked(1)
-    assert made.unproved == ("unreadable", "rank 1 did not report where it stands")
+    assert made.unproved == ("unreadable", "rank 1 did not report its position")
     made = Watched(monkeypatch, of_programs=True)
     made.watch.unasked(1)
     assert made.notes == []

@@ -46,7 +46,7 @@ def test_processes_are_limited_by_every_control_group(machine: Path) -> None:
     write(machine / "groups" / "user", pids__max="100\n", pids__current="40\n")
     assert left("processes and threads") == [60]
     assert re.search(
-        r"64 ranks take 388 processes and threads, and 60 can be had: raise pids.max",
+        r"64 ranks take 388 processes and threads, but only 60 are available; raise pids.max",
         capacity.shortage(64),
     )
     assert capacity.shortage(8) == ""
@@ -78,7 +78,7 @@ def test_memory_is_limited_by_control_groups_less_what_is_only_cached(machine: P
     write(machine / "groups" / "b", memory__max=f"{500 * MIB}", memory__current=f"{90 * MIB}")
     assert left("MiB of memory")[1:] == [410, 40]
     assert (
-        "64 ranks take 256 MiB of memory, and 40 can be had: raise memory.limit_in_bytes"
+        "64 ranks take 256 MiB of memory, but only 40 are available; raise memory.limit_in_bytes"
         in capacity.shortage(64)
     )
     assert capacity.shortage(40, memory=1) == ""
@@ -91,7 +91,7 @@ def test_descriptors_are_limited_by_the_soft_limit(machine: Path) -> None:
     try:
         said = capacity.shortage(64)
         found = re.fullmatch(
-            r"64 ranks take 552 descriptors, and (\d+) can be had: raise it with ulimit -n (\d+)",
+            r"64 ranks take 552 descriptors, but only (\d+) are available; raise the limit with ulimit -n (\d+)",
             said,
         )
         assert found

@@ -39,7 +39,7 @@ def test_a_process_that_is_gone_does_not_stand_still() -> None:
     found = watch()
     found.look([child.pid])
     found.look([child.pid])
-    assert "is not there" in found.moved
+    assert "does not exist" in found.moved
 
 
 Family = Callable[..., list[int]]

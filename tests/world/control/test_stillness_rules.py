@@ -85,7 +85,7 @@ def test_a_window_runs_from_the_first_look_to_the_last(monkeypatch: pytest.Monke
     made = world(monkeypatch)
     assert made.watch.window() == 0.0
     assert not made.watch.is_still(0.0)
-    assert made.show(1.0, {MAIN: thread()}) == "nothing was seen before"
+    assert made.show(1.0, {MAIN: thread()}) == "there was no earlier observation"
     assert (made.watch.window(), made.watch.since) == (0.0, 101.0)
     assert made.show(3.0, {MAIN: thread()}) == ""
     assert made.watch.window() == 2.0
@@ -114,7 +114,7 @@ def test_a_window_begins_when_its_first_look_has_ended(monkeypatch: pytest.Monke
         (thread("R"), "is in state R"),
         (thread("D"), "is in state D"),
         (thread(said="running"), "runs"),
-        (thread(said=UNKNOWN), "and whether that ends by itself is not known"),
+        (thread(said=UNKNOWN), "and it is not known whether that ends by itself"),
         (thread(said=poll(59.999)), "which ends by itself"),
         (thread(user=1), "went on"),
         (thread(system=1), "went on"),
@@ -151,14 +151,14 @@ def test_a_wait_that_ends_after_the_deadline_stands(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_thread_that_begins_or_ends_moves_the_world(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And so does the rank that is not there any more."""
+    """And so does the rank that does not exist any more."""
     made = world(monkeypatch)
     made.show(0.0, {MAIN: thread()})
     assert (
         made.show(1.0, {MAIN: thread(), HELPER: thread()}) == "a process or a thread began or ended"
     )
     assert made.show(2.0, {MAIN: thread()}) == "a process or a thread began or ended"
-    assert made.show(3.0, {HELPER: thread()}) == f"process {RANK} is not there"
+    assert made.show(3.0, {HELPER: thread()}) == f"process {RANK} does not exist"
 
 
 def test_what_ends_while_it_is_looked_at_moves_the_world(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -381,7 +381,7 @@ def doubt(monkeypatch: pytest.MonkeyPatch, first: ThreadState, *, seen_for: floa
         ("S", poll(0.999), ""),
         ("S", poll(1.0), "waits in epoll_pwait for 1.0 s, which ends by itself"),
         ("S", poll(60.001), ""),
-        ("S", UNKNOWN, "and whether that ends by itself is not known"),
+        ("S", UNKNOWN, "and it is not known whether that ends by itself"),
         ("S", "running", ""),
         ("R", poll(2.0), ""),
         ("Z", poll(2.0), ""),
@@ -481,7 +481,7 @@ def test_a_look_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch)
     """
     for until, why in (
         (100.0, ""),
-        (99.9, "a look at all its threads took longer than the time that was left"),
+        (99.9, "reading the state of all its threads took longer than the time that was left"),
     ):
         made = world(monkeypatch)
         made.show(0.0, {MAIN: thread()})

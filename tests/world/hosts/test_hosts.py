@@ -266,5 +266,7 @@ def test_where_hosts_are_forbidden_it_is_said_with_a_remedy(setting: str, said: 
     argv = ["unshare", "--user", "--map-root-user", "sh", "-c", script, sys.executable]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"skip:machine-hosts test hosts cannot be made here: {said}: ")
+    assert done.stdout.startswith(
+        f"skip:machine-hosts test hosts cannot be created on this machine: {said}; "
+    )
     assert "namespaces" in done.stdout.rpartition(": ")[2]

@@ -75,8 +75,8 @@ def test_what_is_not_an_agent(script: str, word: str) -> None:
 @pytest.mark.parametrize(
     ("answer", "word"),
     [
-        ("struct.pack('>II', 2**31, 0)", "more than was requested"),
-        ("struct.pack('>II', 2, 2**20) + b'{}'", "more than was requested"),
+        ("struct.pack('>II', 2**31, 0)", "more data than was requested"),
+        ("struct.pack('>II', 2, 2**20) + b'{}'", "more data than was requested"),
         ("struct.pack('>II', 3, 0) + b'{a}'", "not answer in JSON"),
         ("struct.pack('>II', 2, 0) + b'[]'", r"answered \[\]"),
         ("b'x'", "it ended"),

@@ -52,7 +52,7 @@ def test_each_lack_is_named(
         "alpha, 1 slot: yes",
         "it is the same machine as alpha",
         "Connection refused",
-        "start sshd there",
+        "start sshd on that machine",
         "accept it",
         "add your key to its",
         "not ready: beta, nobody-here, a-stranger, no-key",
@@ -70,8 +70,8 @@ def test_another_interpreter_is_another_environment(
     code, _ = checked(tmp_path, ssh_config, "alpha\n", "--python", "/nowhere/python")
     shown = capsys.readouterr().out
     assert code == 1
-    assert "differ from those here" in shown
-    assert "give that interpreter with --python" in shown
+    assert "differ from the packages on this machine" in shown
+    assert "select that interpreter with --python" in shown
 
 
 @pytest.mark.slow
@@ -96,10 +96,10 @@ def test_a_python_that_cannot_be_executed(
     assert code == 1
     assert "alpha, 1 slot: no" in shown
     if kind == "no-right":
-        assert "give an interpreter that can be executed there with --python" in shown
+        assert "use --python to select an interpreter that can be executed on that machine" in shown
     if kind == "missing":
         # Another Python answers for it, and says so.
-        assert f"cannot execute its Python: {python}: not there, or not executable" in shown
+        assert f"cannot execute its Python: {python}: missing or not executable" in shown
 
 
 def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,8 +176,8 @@ def test_environments_are_compared_by_wheel() -> None:
     here = {"a": ["1", "x"], "b": ["1", "x"], "c": ["1", "x"], "d": ["1", ""], "pip": ["1", "x"]}
     there = {"a": ["1", "x"], "b": ["2", "x"], "c": ["1", "y"], "d": ["1", ""], "e": ["1", "x"]}
     assert differences(there, here) == [
-        "b 2 for 1",
+        "b 2 instead of 1",
         "c 1 from another wheel",
         "d 1 from an unknown wheel",
-        "e only there",
+        "e only on that machine",
     ]

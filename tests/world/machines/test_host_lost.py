@@ -85,7 +85,7 @@ def story() -> list[Event]:
             "harness",
             None,
             "machine.lost",
-            {"machine": "b", "why": "nothing was heard", "ranks": [1]},
+            {"machine": "b", "why": "it sent nothing", "ranks": [1]},
         ),
         (8.5, "rank", 0, "rank.error", {"type": "RuntimeError", "message": "timed out", "mro": []}),
         (8.6, "server", 0, "rank.exited", {"code": 1, "signal": None}),
@@ -243,12 +243,10 @@ def test_the_headline_of_a_lost_machine_is_that_it_was_lost() -> None:
     """
     events = [one for one in story() if one.name not in ("world.survivors", "world.stopped")]
     history = History(events, size=3)
-    assert how_it_ended(history, 1).startswith("its machine b was lost: nothing was heard; ")
+    assert how_it_ended(history, 1).startswith("its machine b was lost: it sent nothing; ")
     assert "from outside the harness" not in how_it_ended(history, 1)
     found = NoSurvivorsCheck(id="left", kind="no-survivors").judge(history)
-    assert (
-        found.reason == "machine b was lost (nothing was heard), so survivors could not be counted"
-    )
+    assert found.reason == "machine b was lost (it sent nothing), so survivors could not be counted"
     silent = History([one for one in events if one.name != "rank.exited"], size=3)
-    assert how_it_ended(silent, 1) == "its machine b was lost: nothing was heard"
+    assert how_it_ended(silent, 1) == "its machine b was lost: it sent nothing"
     assert how_it_ended(silent, 2) == "its exit was not observed"

@@ -284,7 +284,7 @@ def test_a_scenario_over_machines(tmp_path: Path, room: Room) -> None:
         [*run, "--hosts-python", "/usr/bin/python3"], check=False, capture_output=True, text=True
     )
     assert refused.returncode == 2, refused.stderr
-    assert "give that interpreter with --python" in refused.stderr
+    assert "select that interpreter with --python" in refused.stderr
     shutil.rmtree(tmp_path / "results", ignore_errors=True)
     done = subprocess.run(run, check=False, capture_output=True, text=True)
     assert "ranks=3,hosts=3,backend=gloo: " in done.stdout, done.stderr

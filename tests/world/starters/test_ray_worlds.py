@@ -103,7 +103,7 @@ def test_a_killed_actor_ends_its_ranks(fleet: MachinePool, code: Path, nodes: No
     assert sorted(exited) == [0, 1, 2], capture.events
     assert exited[1].values["signal"] == "SIGKILL"
     (ended,), (lost,) = named(capture, "machine.ended"), named(capture, "machine.lost")
-    assert ended.values["why"] == "control closed the channel"
+    assert ended.values["why"] == "the run closed the channel"
     assert lost.values["ranks"] == [1]
     assert (exited[1].ns - struck["ns"]) / 1e9 < LEASE + 1
     assert max(exited[0].ns, exited[2].ns) < lost.ns + 2e9
