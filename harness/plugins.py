@@ -211,20 +211,22 @@ def unusable_file(kind: object, point: importlib.metadata.EntryPoint) -> str:
             getattr(kind, "properties", None), "inside", False
         )
         return (
-            "it says that it acts inside a rank, but names no inside_file; name one" if acts else ""
+            "it declares that it acts inside a rank, but has no inside_file; set inside_file"
+            if acts
+            else ""
         )
     if not isinstance(file, Path) or not file.is_file():
         return (
-            f"its {key} is {str(file)!r}, which is not the path of a file; name one that it is"
-            " installed with"
+            f"its {key} is {str(file)!r}, which is not the path of a file; use a file that the"
+            " distribution installs"
         )
     assert point.dist is not None
     if file.is_relative_to(Path(__file__).resolve().parent):
         return ""  # a file of ours
     if file.resolve() not in {path.resolve() for path in _files(point, point.dist).values()}:
         return (
-            f"its {key}, {file.name}, is not one of its own files, so no digest covers it; move it"
-            " next to them"
+            f"its {key}, {file.name}, is not among the files of the distribution, so no digest"
+            " covers it; move it next to them"
         )
     try:
         body = ast.parse(file.read_bytes()).body
@@ -232,8 +234,8 @@ def unusable_file(kind: object, point: importlib.metadata.EntryPoint) -> str:
         return f"its {key}, {file.name}, is not Python: {error}"
     if CALLED[point.group] not in set(_names(body)):
         return (
-            f"its {key}, {file.name}, has no function {CALLED[point.group]}, which ranks call;"
-            " write it"
+            f"its {key}, {file.name}, has no function {CALLED[point.group]}, which ranks call; add"
+            " this function"
         )
     may = {*sys.stdlib_module_names, *getattr(getattr(kind, "properties", None), "libraries", ())}
     strange = sorted(
@@ -246,9 +248,9 @@ def unusable_file(kind: object, point: importlib.metadata.EntryPoint) -> str:
     )
     if strange and key == "inside_file":
         return (
-            f"its {key}, {file.name}, imports {', '.join(strange)}, which an arm's environment need"
-            " not have; import only the standard library and harness.rank (a backend may also"
-            " import its properties.modules)"
+            f"its {key}, {file.name}, imports {', '.join(strange)}, which may be missing from an"
+            " arm's environment; import only the standard library and harness.rank (a backend may"
+            " also import its properties.modules)"
         )
     return ""
 

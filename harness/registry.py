@@ -192,7 +192,7 @@ class Registry(Mapping[str, T], Generic[T]):
         """Take in the kind of a plug-in; return why it cannot be used, or nothing."""
         if not NAME.fullmatch(point.name):
             return (
-                "its name becomes the name of files; use only letters, digits, dots, dashes and"
+                "its name is also used for file names; use only letters, digits, dots, dashes and"
                 " underscores"
             )
         if point.name in self.ours or point.name in self._taken:
@@ -212,7 +212,7 @@ class Registry(Mapping[str, T], Generic[T]):
         )
         wanted: type = next(properties, object)
         if not isinstance(getattr(kind, "properties", None), wanted):
-            return f"its properties are not {wanted.__module__}.{wanted.__qualname__}"
+            return f"its properties must be of the type {wanted.__module__}.{wanted.__qualname__}"
         self._brought[point.name] = kind
         self.plugins[point.name] = plugin
         plugins.note_files(point, plugin)
@@ -318,9 +318,7 @@ def _misfit(kind: object, base: type, name: str) -> str:
     if not is_kind:
         return f"it is not a {base.__module__}.{base.__qualname__}"
     if getattr(kind, "name", name) != name and not isinstance(kind, type):
-        return (
-            f"it calls itself {getattr(kind, 'name', name)}, but its entry point has another name"
-        )
+        return f"its name is {getattr(kind, 'name', name)}, but its entry point has another name"
     # A missing declaration would otherwise show when somebody asks for it, in the middle of a run.
     lacking = [
         key

@@ -242,7 +242,7 @@ def test_init_writes_what_the_core_runs(core: Core, tmp_path: Path) -> None:
     folder = tmp_path / "work"
     folder.mkdir()
     said = core.passes("init", "mine", "--yes", cwd=folder)
-    assert "torch is not installed here: pip install 'rankproof[torch]'" in said
+    assert "torch is not installed; run pip install 'rankproof[torch]'" in said
     core.passes("lint", "mine", cwd=folder)
     few = ("--set", "trials.candidate=5", "--set", "trials.accept.failure_rate_below=50%")
     assert ": PASS" in core.passes("run", "mine", "--unsigned", *few, cwd=folder)
@@ -264,7 +264,7 @@ def test_the_tokenizer_commands_name_their_extra(
     code, said = said_by(core("tokenizer", *arguments, cwd=tmp_path))
     assert code == 2
     assert re.fullmatch(
-        rf"rankproof tokenizer {arguments[0]}: \w+ is not installed here: pip install"
+        rf"rankproof tokenizer {arguments[0]}: \w+ is not installed; run pip install"
         r" 'rankproof\[tokenizer\]'\n",
         said,
     )
@@ -281,7 +281,7 @@ def test_a_backend_without_its_library_is_skipped(core: Core, tmp_path: Path) ->
     examined = core("doctor", "--quick", cwd=folder).stdout
     assert code == 2
     for backend, library, extra in (("gloo", "torch", "torch"), ("mlx-ring", "mlx", "mlx")):
-        sentence = f"{library} is not installed here: pip install 'rankproof[{extra}]'"
+        sentence = f"{library} is not installed; run pip install 'rankproof[{extra}]'"
         assert f"backend {backend}: {sentence}" in said
         assert sentence in examined
 
@@ -295,9 +295,7 @@ def test_a_subject_that_imports_what_is_missing_names_the_extra(core: Core, tmp_
     write(folder, {"mine/scenario.yaml": JOINED, "mine/subject.py": subject})
     code, said = said_by(core("run", "mine", "--unsigned", cwd=folder))
     assert code == 1
-    assert (
-        "\n      transformers is not installed here: pip install 'rankproof[tokenizer]'\n" in said
-    )
+    assert "\n      transformers is not installed; run pip install 'rankproof[tokenizer]'\n" in said
 
 
 def test_an_input_of_a_hub_names_its_extra(core: Core, tmp_path: Path) -> None:
@@ -308,7 +306,6 @@ def test_an_input_of_a_hub_names_its_extra(core: Core, tmp_path: Path) -> None:
     code, said = said_by(core("run", "mine", "--unsigned", cwd=folder))
     assert code == 2
     assert (
-        "input model: org/model@main is to come from a hub, but huggingface_hub is not installed"
-        " here:"
-        " pip install" in said
+        "input model: org/model@main must come from a hub, but huggingface_hub is not installed;"
+        " run pip install" in said
     )

@@ -112,11 +112,11 @@ def test_the_example_runs_verifies_and_is_refused(core: Core, keys: Keys, tmp_pa
     for change, word in (
         (
             ("pyproject.toml", 'version = "1.0"', 'version = "1.1"'),
-            "but rankproof-example 1.1 is installed here",
+            "but rankproof-example 1.1 is installed on this machine",
         ),
         (
             ("rankproof_example/increasing.py", "value <= before", "value < before"),
-            "the files of the one installed here differ",
+            "the files of the installed plug-in differ",
         ),
     ):
         file, old, new = change
@@ -133,7 +133,7 @@ def test_the_example_runs_verifies_and_is_refused(core: Core, keys: Keys, tmp_pa
     refused = core("verify", report, *SIGNERS, cwd=repo)
     assert refused.returncode == 3
     assert "NOT JUDGED" in refused.stdout
-    assert "of rankproof-example 1.0, which is not installed here" in refused.stdout
+    assert "of rankproof-example 1.0, which is not installed on this machine" in refused.stdout
     install(core, source)
     assert "verified: OK" in core.passes("verify", report, *SIGNERS, cwd=repo)
 

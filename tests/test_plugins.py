@@ -339,7 +339,7 @@ def test_the_digest_is_of_the_files(install: Install) -> None:
         ),
         (
             f"{GOOD}\n        properties = None",
-            "its properties are not harness.checks.check.CheckProperties",
+            "its properties must be of the type harness.checks.check.CheckProperties",
         ),
         (GOOD.replace("mine", "yours"), 'its field is not declared as kind: Literal["mine"]'),
         (
@@ -436,19 +436,19 @@ INSIDE = "def inside(order, emit): pass"
         (
             FAULT.replace('Path(__file__).with_name("brings_inside.py")', "None"),
             None,
-            "names no inside_file",
+            "has no inside_file",
         ),
         (
             FAULT.replace('with_name("brings_inside.py")', "with_name('x').parent.parent / 'x.py'"),
             INSIDE,
-            "not one of",
+            "is not among the files of the distribution",
         ),
         (FAULT, "def insides(order, emit): pass", "has no function inside, which ranks call"),
         (FAULT, "def inside(:", "brings_inside.py, is not Python: "),
         (
             FAULT,
             f"import pydantic\n{INSIDE}",
-            "imports pydantic, which an arm's environment need not have",
+            "imports pydantic, which may be missing from an arm's environment",
         ),
         (
             FAULT,
@@ -618,7 +618,7 @@ def test_a_backend_that_prepares_for_others_decides_nothing(
         pytest.raises(PluginFailed, match="is for 0 ranks, but the world has 2"),
     ):
         backends.prepare("mine", size=2, ports=ports)
-    with pytest.raises(PluginFailed, match="its refusal is not a Skip: not for 2"):
+    with pytest.raises(PluginFailed, match="its refusal must be a Skip, not not for 2"):
         backends.refusal("mine", size=2)
 
 
@@ -671,7 +671,7 @@ def test_a_run_names_each_plug_in_once(monkeypatch: pytest.MonkeyPatch) -> None:
     strange = facts.model_copy(update={"group": "rankproof.nothing"})
     for named, word in (
         ([facts, facts], "twice"),
-        ([], "does not name"),
+        ([], "does not list"),
         ([facts, strange], "does not use"),
     ):
         run: Any = SimpleNamespace(plugins=named)

@@ -50,7 +50,7 @@ class NoBackend(Backend):
         modules=(),
         makes_a_group=False,
         portable=True,
-        unbounded="its ranks have no collectives, and decide themselves what to wait for",
+        unbounded="its ranks have no collectives, so this timeout has no effect on them",
         unobserved="",
         runs_calls_later="",
         peer_gone=OF_PYTHON,
@@ -129,7 +129,7 @@ def refusal(name: str, *, size: int) -> Skip | None:
     with KINDS.guarded(name):
         answer: object = KINDS[name].refusal(size=size)
         if not isinstance(answer, Skip | None):
-            raise TypeError(f"its refusal is not a Skip: {answer}")
+            raise TypeError(f"its refusal must be a Skip, not {answer}")
         return answer
 
 

@@ -337,7 +337,7 @@ def join(spec: RankSpec) -> RingGroup:
     if (group.rank, group.size) != (spec.rank, spec.size):
         raise NotTheRing(
             f"MLX calls this rank {group.rank} of {group.size}, but it was started as {spec.rank}"
-            f" of {spec.size}; look for code that sets MLX_RANK or MLX_HOSTFILE, or made a group"
-            " earlier"
+            f" of {spec.size}; look for code that sets MLX_RANK or MLX_HOSTFILE, or that creates a"
+            " group earlier"
         )
     return group

@@ -61,8 +61,11 @@ class Nccl(Backend):
             return Skip(SkipCode.BACKEND_LIBRARY, f"torch {version} is built without CUDA")
         count = gpus()
         if count < size:
-            here = f"{count or 'no'} NVIDIA GPU{'' if count == 1 else 's'} here"
-            return Skip(SkipCode.CELL_GPUS, f"nccl needs one GPU per rank: {size} ranks, {here}")
+            here = f"this machine has {count or 'no'} NVIDIA GPU{'' if count == 1 else 's'}"
+            return Skip(
+                SkipCode.CELL_GPUS,
+                f"nccl needs one GPU per rank, so {size} for this world, but {here}",
+            )
         return None
 
     def prepare(self, *, size: int, ports: Ports) -> Rendezvous:

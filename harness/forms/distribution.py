@@ -119,7 +119,7 @@ def unpack_wheel(wheel: bytes, *, most: int) -> dict[str, bytes]:
     ) as error:
         raise WheelError(f"it cannot be read: {error}") from None
     if held > most:
-        raise WheelError("it is larger than evidence may be")
+        raise WheelError("it is larger than the limit for evidence")
     if len(files) < len(listed):
         raise WheelError("it contains two files with the same name")
     return files
@@ -171,7 +171,7 @@ def absence(library: str) -> str:
     """Say that a library is not here, and which extra brings it: `torch is not installed here: pip
     install 'rankproof[torch]'`.
     """
-    return f"{library} is not installed here: pip install 'rankproof[{EXTRAS[library]}]'"
+    return f"{library} is not installed; run pip install 'rankproof[{EXTRAS[library]}]'"
 
 
 def missing(*libraries: str) -> str | None:

@@ -209,7 +209,7 @@ class _Builder:
         if self.loader is yaml.SafeLoader or not isinstance(event, ScalarEvent) or event.style:
             return
         if (not event.value or "?" in event.value) and any(frame.bracket for frame in self.stack):
-            raise ValueError("the two parsers of YAML read this differently")
+            raise ValueError("the two YAML parsers read this differently")
 
     def begin(self, event: DocumentStartEvent) -> None:
         self.documents += 1
@@ -217,7 +217,10 @@ class _Builder:
         if self.documents > 1:
             self.fatal(
                 mark,
-                'starts a second document, but a file may contain only one; remove the line "---"',
+                (
+                    "starts a second document, but a file may contain only one document; remove the"
+                    ' line "---"'
+                ),
             )
         if event.version or event.tags:
             self.add(mark, "has a YAML directive; remove the line that starts with %")
@@ -245,7 +248,9 @@ class _Builder:
             self.put(frame, path, self.scalar(event, mark, path))
         elif isinstance(event, CollectionStartEvent):
             if self.flow_only and frame is None and not event.flow_style:
-                self.fatal(mark, 'is more than one value; put a text with ": " or "- " in quotes')
+                self.fatal(
+                    mark, 'contains more than one value; put a text with ": " or "- " in quotes'
+                )
             self.open(event, mark, frame, path)
 
     def take_key(self, frame: _Frame, event: NodeEvent, mark: Mark) -> None:
@@ -254,7 +259,7 @@ class _Builder:
         parent = frame.path if frame.path is not None else ()
         self.refuse_node_properties(event, mark, parent)
         if isinstance(event, CollectionStartEvent):
-            self.add(mark, "has a list or mapping as a key; a key is a text", parent)
+            self.add(mark, "has a list or a mapping as a key; use a text", parent)
             self.open(event, mark, None, None)
             return
         if not isinstance(event, ScalarEvent):
@@ -277,9 +282,7 @@ class _Builder:
         path = (*frame.path, key)
         if key in frame.node:
             first = self.document.marks.keys[path]
-            message = (
-                f"is given twice (first in line {first.line}, column {first.column}); keep one"
-            )
+            message = f"appears twice (first in line {first.line}, column {first.column}); keep one"
             self.add(mark, message, path)
             return
         self.document.marks.keys[path] = mark
@@ -357,7 +360,7 @@ class _Builder:
         if event.anchor is not None:
             self.add(
                 mark,
-                "has an anchor; remove it and write values out",
+                "has an anchor; remove it and write the values out",
                 path or (),
                 found=f"&{event.anchor}",
             )
@@ -401,7 +404,7 @@ class _Builder:
         if ends and quote is not None and opened in ("'", '"'):
             self.fatal(
                 self.mark(quote.line, quote.column),
-                f"is not valid YAML: {opened} is opened here and not closed",
+                f"is not valid YAML: {opened} is opened here but never closed",
             )
         frame = next((frame for frame in reversed(self.stack) if frame.bracket), None)
         if frame is not None and (ends or mark.line > frame.mark.line):
@@ -409,7 +412,7 @@ class _Builder:
             sign = CLOSING[frame.bracket] + ("" if ends else " or a comma")
             self.fatal(
                 frame.mark,
-                f"is not valid YAML: {frame.bracket} is opened here, and {sign} is missing before"
+                f"is not valid YAML: {frame.bracket} is opened here, but {sign} is missing before"
                 f" {before}",
             )
 

@@ -85,7 +85,7 @@ def git(
             env={**kept, **OURS, **(variables or {})},
         )
     except FileNotFoundError:
-        why = "git is not installed; install it"
+        why = "git is not installed; install git"
     except OSError as error:
         why = f"git cannot be run: {error.strerror}"
     except subprocess.TimeoutExpired:
@@ -187,6 +187,7 @@ def refusal(stderr: bytes) -> str:
     if b"dubious ownership" not in stderr and b"unsafe repository" not in stderr:
         return ""
     return (
-        "git refuses the repository because its folder belongs to another user (dubious ownership):"
-        " chown it, or, if you trust what is in it, git config --global --add safe.directory FOLDER"
+        "git refuses the repository because its folder belongs to another user (dubious"
+        " ownership): chown the folder, or, if you trust its contents, run git config --global"
+        " --add safe.directory FOLDER"
     )

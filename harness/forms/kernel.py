@@ -39,14 +39,17 @@ def cgroup_refusal() -> str:
             and CONTROLLER not in (parent / "cgroup.subtree_control").read_text().split()
         ):
             return (
-                f"{parent} does not count the memory of its child cgroups; delegate a memory"
-                " cgroup to this user"
+                f"{parent} does not count the memory of its child cgroups; run as root, or"
+                " delegate a memory cgroup to this user"
             )
         trial = parent / f"{CGROUP_PREFIX}{os.getpid()}"
         trial.mkdir()
         trial.rmdir()
     except OSError as error:
-        return f"cannot create a memory cgroup ({error}); run as root, or delegate one to this user"
+        return (
+            f"cannot create a memory cgroup ({error}); run as root, or delegate a memory cgroup"
+            " to this user"
+        )
     return ""
 
 

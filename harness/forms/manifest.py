@@ -55,7 +55,11 @@ def parse(data: bytes) -> dict[str, str]:
         if path in digests:
             _refuse(number, f"{path!r} is listed twice")
         if same in alike:
-            _refuse(number, f"{path!r} is too similar to {alike[same]!r}")
+            _refuse(
+                number,
+                f"{path!r} differs from {alike[same]!r} only in upper and lower case"
+                " or in its Unicode form",
+            )
         if raw[66:] <= before:
             _refuse(number, "the paths are not sorted by their bytes")
         before = raw[66:]
@@ -81,7 +85,7 @@ def _entry(number: int, raw: bytes) -> tuple[str, str]:
     if any(step in {"", ".", ".."} for step in steps):
         _refuse(number, f"{path!r} is not a plain path inside the folder")
     if path.casefold() == NAME.casefold():
-        _refuse(number, "the manifest lists itself")
+        _refuse(number, "the manifest contains its own path")
     return match[1], path
 
 

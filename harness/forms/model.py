@@ -135,8 +135,8 @@ def _relative(text: str) -> str:
     _path(text)
     if text.startswith(("/", "~")) or re.match(r"[A-Za-z]:", text):
         raise complaint(
-            "must be a path relative to the scenario's folder, because other machines have other"
-            " folders"
+            "must be a path relative to the scenario's folder, because this path does not exist on"
+            " other machines"
         )
     return text
 
@@ -157,8 +157,8 @@ def _repo(text: str) -> str:
     _path(text)
     if "://" in text or re.match(r"[^/]+:", text):
         raise complaint(
-            "must be the path of a repository on this machine, because nothing is fetched; clone"
-            " it, and give the clone"
+            "must be the path of a repository on this machine, because Rankproof does not fetch"
+            " repositories; clone it, and set this to the clone"
         )
     return text
 
@@ -172,7 +172,7 @@ def _rev(text: str) -> str:
 
 def _no_nul(text: str) -> str:
     if "\0" in text:
-        raise complaint("must not contain a NUL, where the operating system ends a text")
+        raise complaint("must not contain a NUL, because the operating system ends a text at a NUL")
     return text
 
 
@@ -189,7 +189,8 @@ Id = Annotated[
     str,
     form(
         "^[a-z0-9][a-z0-9-]{0,62}$",
-        "must be 1 to 63 lower-case letters, digits and hyphens, and not start with a hyphen",
+        "must have 1 to 63 lower-case letters, digits and hyphens, and must not start with a"
+        " hyphen",
     ),
 ]
 Name = Annotated[
@@ -275,7 +276,7 @@ def _version(value: Any) -> Any:
     # Literal[1] alone lets true and 1.0 pass: they equal 1.
     if type(value) is not int or value != 1:
         raise complaint(
-            "must be 1, the only version of this format",
+            "must be 1, because this format has only version 1",
             suggestion="1" if value in ("1", True) else None,
         )
     return value

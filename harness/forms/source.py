@@ -51,7 +51,7 @@ def real_place(text: str | Path, *, folder: Path = Path()) -> Path:
 
 
 def read_source(
-    path: Path, *, remedy: str = "give a scenario file or a folder with scenario.yaml"
+    path: Path, *, remedy: str = "pass a scenario file, or a folder that contains scenario.yaml"
 ) -> bytes:
     """Read a regular file of at most 256 KiB.
 
@@ -79,7 +79,10 @@ def decode(data: bytes, *, name: str) -> str:
     ):
         raise refusal(name, "is UTF-16 or UTF-32; save the file as UTF-8 without a byte order mark")
     if data.startswith(b"\xef\xbb\xbf"):
-        raise refusal(name, "starts with a byte order mark; save the file as UTF-8 without one")
+        raise refusal(
+            name,
+            ("starts with a byte order mark; save the file as UTF-8 without a byte order mark"),
+        )
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -111,7 +114,7 @@ def refused_characters(text: str, *, name: str) -> list[Problem]:
         times = f" ({count[char]} times)" if count[char] > 1 else ""
         todo = "use spaces" if char == "\t" else "remove it"
         message = (
-            f'contains {what}{times}; {todo}, or inside a double-quoted text write "{escape(char)}"'
+            f'contains {what}{times}; {todo}, or write "{escape(char)}" inside a double-quoted text'
         )
         problems.append(Problem(name, line, column, "", escape(char), message))
     return problems

@@ -46,7 +46,7 @@ def written(
 def _quantity(value: Any, units: dict[str, JSON], wanted: str, example: str) -> tuple[Decimal, str]:
     if isinstance(value, int | float) and not isinstance(value, bool):
         raise complaint(
-            f"must carry a unit ({wanted})", suggestion=None if value < 0 else f"{value}{example}"
+            f"must have a unit ({wanted})", suggestion=None if value < 0 else f"{value}{example}"
         )
     match = re.fullmatch(rf"({NUMBER}) ?([A-Za-z%]*)", value) if isinstance(value, str) else None
     if match is None:
@@ -57,7 +57,7 @@ def _quantity(value: Any, units: dict[str, JSON], wanted: str, example: str) -> 
     if unit in units and " " not in match[0]:
         return Decimal(number), unit
     if not unit:
-        raise complaint(f"must carry a unit ({wanted})", suggestion=f"{number}{example}")
+        raise complaint(f"must have a unit ({wanted})", suggestion=f"{number}{example}")
     near = _near_unit(unit, list(units))
     raise complaint(
         f"must be a number with a unit ({wanted})", suggestion=near and f"{number}{near}"
@@ -98,7 +98,7 @@ def size(value: Any) -> int:
     number, unit = _quantity(value, BYTES, "B, KiB, MiB, GiB or TiB, like 2GiB", "B")
     count = number * BYTES[unit]
     if count != int(count):
-        raise complaint("must come to a whole number of bytes")
+        raise complaint("must be a whole number of bytes")
     return int(count)
 
 
@@ -113,7 +113,7 @@ def percent_of(number: float) -> str:
 def percent(value: Any) -> float:
     """Read "5%" as 0.05; more than 0% and less than 100%."""
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 100:
-        raise complaint("must carry a unit (%, like 5%)", suggestion=f"{percent_of(value)}%")
+        raise complaint("must have a unit (%, like 5%)", suggestion=f"{percent_of(value)}%")
     number, _ = _quantity(value, {"%": None}, "%, like 5%", "%")
     if not 0 < number < 100:
         raise complaint("must be more than 0% and less than 100%")

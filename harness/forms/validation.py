@@ -35,7 +35,7 @@ TYPES = {
     "less_than": "must be less than {lt}",
     "string_too_long": "is too long; at most {max_length} characters are allowed",
     "string_too_short": "is empty; write a text",
-    "too_short": "is empty; give at least one",
+    "too_short": "is empty; add at least one item",
 }
 MAPPINGS = ("dict_type", "model_type", "model_attributes_type")
 
@@ -140,7 +140,7 @@ def _problem(error: ErrorDetails, path: Path, document: Document, schema: Schema
         keys = {key for names in known.values() for key in names}
         near = next((key for key in value if key not in keys and closest(key, ["kind"])), None)
         where = (*path, near or "kind")
-        message = f'has no kind; add "kind: ", one of {listed(known)}'
+        message = f'has no kind; add "kind: " with one of {listed(known)}'
         return document.marks.problem(
             where, message, at_key=near is not None, suggestion="kind" if near else None
         )

@@ -155,7 +155,7 @@ class AccessLog:
                 )
             except OSError as error:
                 raise LogLost(
-                    f"access log {path}: cannot be opened: {error.strerror}; give another file"
+                    f"access log {path}: cannot be opened: {error.strerror}; choose another file"
                 ) from error
 
     def write(self, access: Access) -> None:
@@ -179,7 +179,7 @@ class AccessLog:
     def _lost(self, why: str) -> LogLost:
         return LogLost(
             f"access log {self.path}: request {self.counted['total'] + 1} cannot be written:"
-            f" {why}; the hub stops, so free some space and start it again"
+            f" {why}. The hub has stopped; free some space and start it again"
         )
 
     def close(self) -> None:

@@ -106,7 +106,7 @@ def answer(
         base: address of the hub as this client writes it, for links.
     """
     if target.kind == "other":
-        return failure(404, "the hub of this harness has no such address")
+        return failure(404, "this hub does not serve that address")
     repository = repositories.get(target.repository)
     if repository is None:
         return failure(404, "Repository not found", code="RepoNotFound")

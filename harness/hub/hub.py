@@ -80,7 +80,7 @@ class Hub:
                 stops.
         """
         if self._thread is not None:
-            raise HubError("this hub was already started; create another")
+            raise HubError("this hub was already started; create another Hub")
         rules = self._rules or Rules(schema=1)
         if isinstance(rules, Path):
             rules = load_rules(rules)
@@ -142,7 +142,7 @@ class Hub:
         """
         if not CLIENT.fullmatch(client):
             raise HubError(
-                f"{client!r}: a client's name is 1 to 64 letters, digits, '.', '_' or '-'"
+                f"{client!r}: a client's name must have 1 to 64 letters, digits, '.', '_' or '-'"
             )
         return f"{self.endpoint}/client/{client}"
 
@@ -156,7 +156,7 @@ class Hub:
         """
         self.check()
         if not self._keep:
-            raise HubError("this hub does not keep requests in memory; read its log")
+            raise HubError("this hub does not keep requests in memory; read its access log")
         return tuple(self._log.kept) if self._log is not None else ()
 
     def counts(self) -> Mapping[str, int]:
@@ -212,7 +212,7 @@ class Hub:
         except OSError as error:
             where = f"{self._host}:{self._port}"
             raise HubError(
-                f"{where}: cannot listen there: {error.strerror}; choose another --port"
+                f"{where}: cannot listen on this address: {error.strerror}; choose another --port"
             ) from error
 
     def _failed(self, failed: asyncio.Future[None]) -> None:

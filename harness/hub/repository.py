@@ -124,16 +124,14 @@ def read_folder(folder: Path) -> dict[str, ServedRepository]:
     """
     if not folder.is_dir():
         raise HubError(
-            f"{folder}: no such folder; `rankproof lab hub layouts --out {folder}` writes one to"
-            " try"
+            f"{folder}: this folder does not exist; `rankproof lab hub layouts --out {folder}`"
+            " creates an example"
         )
     by_id: dict[str, dict[str, Revision]] = {}
     for identity, name, place in _places(folder):
         by_id.setdefault(identity, {})[name] = read_revision(place, name=name, root=folder)
     if not by_id:
-        raise HubError(
-            f"{folder}: contains no repository; a repository is a folder ORG/NAME with files in it"
-        )
+        raise HubError(f"{folder}: contains no repository; add a folder ORG/NAME with files")
     return {
         identity: ServedRepository(identity, revisions)
         for identity, revisions in sorted(by_id.items())
@@ -155,8 +153,8 @@ def _places(folder: Path) -> Iterator[tuple[str, str, Path]]:
             name, revision = _named(inner)
             if not NAME.fullmatch(outer.name):
                 raise HubError(
-                    f"{outer}: is not a valid organisation name; rename it to letters, digits,"
-                    " '.', '_', '-'"
+                    f"{outer}: is not a valid organisation name; rename it, using only letters,"
+                    " digits, '.', '_' and '-'"
                 )
             yield f"{outer.name}/{name}", revision, inner
 
@@ -165,7 +163,8 @@ def _named(folder: Path) -> tuple[str, str]:
     name, _, revision = folder.name.partition("@")
     if not NAME.fullmatch(name):
         raise HubError(
-            f"{folder}: is not a valid repository name; rename it to letters, digits, '.', '_', '-'"
+            f"{folder}: is not a valid repository name; rename it, using only letters, digits,"
+            " '.', '_' and '-'"
         )
     revision = unquote(revision) or MAIN
     if (

@@ -79,7 +79,7 @@ class RateLimit(Model):
     )
     reset: Duration = Field(
         1.0,
-        description="The time after which they say to try again, with a unit.",
+        description="The time after which these headers say to try again, with a unit.",
         json_schema_extra={"default": "1s"},
     )
 
@@ -126,7 +126,7 @@ class Truncate(Model):
         0.5, description="The share of the bytes that is sent."
     )
     after: Annotated[int, Field(ge=0)] | None = Field(
-        None, description="So many bytes instead of a share."
+        None, description="The number of bytes that are sent, instead of a share."
     )
     ending: Literal["close", "reset"] = Field("close", description="How the connection ends.")
 
@@ -146,7 +146,7 @@ class Latency(Model):
     """Wait before the answer, then look at the rules that follow."""
 
     kind: Literal["latency"]
-    lasting: Duration = Field(alias="for", description="How long, with a unit.")
+    lasting: Duration = Field(alias="for", description="The duration, with a unit.")
 
 
 class WrongEtag(Model):
@@ -188,7 +188,7 @@ WrongAnswer = Annotated[
 
 def _window(value: tuple[Any, ...]) -> tuple[Any, ...]:
     if value[0] > value[1]:
-        raise complaint("must be [first, last] with first not after last")
+        raise complaint("must be [first, last], and first must not be greater than last")
     return value
 
 
@@ -217,12 +217,16 @@ class When(Model):
     window: Duration | None = Field(None, description="The window of the quota, with a unit.")
     probability: Annotated[float, Field(ge=0, le=1, strict=False)] | None = Field(
         None,
-        description="This share, decided by a hash of seed, rule, client, request and its number.",
+        description=(
+            "The share of the requests, chosen by a hash of the seed, rule, client,"
+            " request and request number."
+        ),
     )
     per: Literal["client", "all"] | None = Field(
         None,
         description=(
-            "Counted for each client (the default) or for all together (the default of a quota)."
+            "Whether requests are counted for each client (the default) or for all clients"
+            " together (the default of a quota)."
         ),
     )
 
@@ -231,7 +235,7 @@ class When(Model):
         if (self.quota is None) != (self.window is None):
             given = "quota" if self.window is None else "window"
             raise complaint(
-                "quota and window must be given together, such as 500 requests in each 5min",
+                "quota and window must be set together, such as 500 requests in each 5min",
                 at=given,
             )
         if self.window is not None and self.window <= 0:
@@ -260,7 +264,7 @@ class Rule(Model):
     def _has_a_body(self) -> Rule:
         if self.answer.kind in OF_A_BODY and self.method is not None and "HEAD" in self.method:
             raise complaint(
-                f"{self.answer.kind} changes a body, but the answer to HEAD has none; use GET",
+                f"{self.answer.kind} changes a body, but the answer to HEAD has no body; use GET",
                 at="method",
             )
         return self
@@ -284,7 +288,7 @@ class Rules(Model):
         for rule in self.rules:
             if rule.id in seen:
                 raise complaint(
-                    f'two rules have the id "{rule.id}"; the access log needs different ids',
+                    f'two rules have the id "{rule.id}"; rename one of them',
                     at="rules",
                 )
             seen.add(rule.id)
@@ -298,7 +302,9 @@ def load_rules(path: Path) -> Rules:
         RulesError: every mistake, with file, line, column, key and what to do.
     """
     try:
-        return parse_model(Rules, read_source(path, remedy="name a file of rules"), name=str(path))
+        return parse_model(
+            Rules, read_source(path, remedy="pass a file that contains rules"), name=str(path)
+        )
     except ScenarioError as error:
         raise RulesError(error.problems) from None
 

@@ -189,7 +189,7 @@ class Server:
             for place in places:
                 place.close()
             raise HubError(
-                f"{self.host}:{self.port}: cannot listen there: {error.strerror}"
+                f"{self.host}:{self.port}: cannot listen on this address: {error.strerror}"
             ) from error
         self._started = time.monotonic()
 

@@ -120,7 +120,7 @@ def unpacked(held: int, text: Callable[[int], str], *, operation: str, members: 
     if not held:
         return NONE
     if held < 0:
-        raise NotShares(f"{held} names no texts")
+        raise NotShares(f"{held} does not refer to any texts")
     halves = (held & 0xFFFF, held >> 16)
     members = 0 if operation in BUNDLES else members
     gives, takes = (

@@ -429,7 +429,7 @@ def _texts(data: bytes) -> list[str]:
             raise NotALedger(f"its text {len(texts)} is malformed or cut off")
         texts.append(piece.decode("ascii"))
     if len(texts) > TEXTS_MOST + 1:
-        raise NotALedger(f"it has {len(texts)} texts")
+        raise NotALedger(f"it has only {len(texts)} texts")
     return texts
 
 

@@ -52,17 +52,19 @@ def keep(folder: Path, name: str, data: Any) -> dict[str, JSON]:
     """
     if not is_name(name):
         raise CannotKeep(
-            f"{name!r} cannot name an artefact: use dotted lower-case words such as"
+            f"{name!r} is not a valid artefact name; use dotted lower-case words such as"
             " 'logits.prefill'"
         )
     if name.endswith(".bfloat16"):
         raise CannotKeep(
-            f"{name} cannot name an artefact: the file of a bfloat16 array ends so; use another"
-            " last word"
+            f"{name} is not a valid artefact name, because the files of bfloat16 arrays end like"
+            " this; use another last word"
         )
     folder.mkdir(exist_ok=True)
     if any((folder / (name + suffix)).exists() for suffix in (ARRAY, BFLOAT16, BYTES)):
-        raise CannotKeep(f"{name} was already kept; give each its own name, such as {name}.1")
+        raise CannotKeep(
+            f"{name} was already kept; use a different name for each artefact, such as {name}.1"
+        )
     partial = folder / f".{name}"
     try:
         if isinstance(data, str | os.PathLike):
@@ -104,7 +106,8 @@ def _view(data: Any, *, is_bfloat16: bool) -> memoryview:
     """Return the array's memory, on the CPU."""
     if hasattr(data, "full_tensor"):
         raise CannotKeep(
-            "it is a DTensor; keep x.to_local(), or x.full_tensor(), which every rank has to call"
+            "it is a DTensor; keep x.to_local(), or keep x.full_tensor(), which every rank must"
+            " call"
         )
     if hasattr(data, "detach") and hasattr(data, "cpu"):  # torch has no buffer protocol of its own
         data = data.detach().cpu().resolve_conj().resolve_neg()
@@ -116,7 +119,7 @@ def _view(data: Any, *, is_bfloat16: bool) -> memoryview:
     except (TypeError, ValueError, BufferError) as error:
         what = f"{type(data).__module__}.{type(data).__qualname__}"
         raise CannotKeep(
-            f"{what} cannot be kept ({error}); give an array of numbers, bytes, or the path of a"
+            f"{what} cannot be kept ({error}); pass an array of numbers, bytes, or the path of a"
             " file"
         ) from None
 
@@ -127,7 +130,7 @@ def _descr(view: memoryview) -> str:
     kind = CODES.get(match[2]) if match else None
     if match is None or kind is None:
         raise CannotKeep(
-            f"an array of format {view.format!r} cannot be kept; give integers, floats or booleans"
+            f"an array of format {view.format!r} cannot be kept; use integers, floats or booleans"
         )
     order = ">" if match[1] == ">" or (match[1] in "=@" and sys.byteorder == "big") else "<"
     return "|b1" if kind == "b1" else f"{order}{kind}{view.itemsize}"

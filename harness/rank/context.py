@@ -124,7 +124,7 @@ class Coded:
         if not 0 <= elements <= coded.MOST_ELEMENTS or not 0 <= other < self.size:
             raise ValueError(
                 f"a coded {operation} needs 0 to {coded.MOST_ELEMENTS} elements and a rank of this"
-                f" world, not {elements} elements and rank {other}"
+                f" world, but got {elements} elements and rank {other}"
             )
         self._sequence += 1
         frame = sys._getframe(1)  # noqa: SLF001 - what every tracer uses
@@ -319,7 +319,7 @@ class Context:
             ValueError: bad or reserved name, or values that are not JSON or too long.
         """
         if name in RESERVED:
-            raise ValueError(f"{name} is an event that only the harness emits; choose another name")
+            raise ValueError(f"only the harness may emit the event {name}; choose another name")
         self._emitter.emit(name, values)
 
     def keep(self, name: str, data: Any) -> None:

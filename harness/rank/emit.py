@@ -51,7 +51,7 @@ class Emitter:
         """
         if not is_name(name):
             raise ValueError(
-                f"{name!r} cannot name an event: use dotted lower-case words such as"
+                f"{name!r} is not a valid event name; use dotted lower-case words such as"
                 " 'tokenizer.ready'"
             )
         orders = b""
@@ -70,12 +70,12 @@ class Emitter:
         try:
             text = json.dumps(event, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
         except (TypeError, ValueError) as error:
-            raise ValueError(f"event {name}: its values must be JSON: {error}") from None
+            raise ValueError(f"event {name}: the values must be JSON: {error}") from None
         line = text.encode("ascii") + b"\n"
         if len(line) > LINE_LIMIT:
             raise ValueError(
-                f"event {name} is {len(line)} bytes; the limit is {LINE_LIMIT}: "
-                "emit a digest, or write a file and emit its sha256"
+                f"event {name} has {len(line)} bytes, but at most {LINE_LIMIT} are allowed; emit a"
+                " digest, or write a file and emit its sha256"
             )
         while line:
             line = line[os.write(self._events_fd, line) :]

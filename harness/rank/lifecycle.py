@@ -173,7 +173,7 @@ def _book(spec: RankSpec, recorder: ModuleType | None) -> Book | None:
         path = Path(spec.scratch, KEPT_FOLDER, ARTEFACT + BYTES)
         return Book(path, spec, is_struck=bool(spec.inside), recorder=recorder)
     except OSError as error:
-        print(f"rankproof: no ledger of this rank's calls can be made: {error}", file=sys.stderr)
+        print(f"rankproof: cannot create the ledger of this rank's calls: {error}", file=sys.stderr)
     return None
 
 
@@ -241,7 +241,7 @@ def _entry(spec: RankSpec) -> Callable[..., Any]:
     if not callable(function):
         file = Path(file_of(module) or name).name
         raise SubjectNotFound(
-            f"{file} has no function {attribute!r}: subject.entry is 'module:function'"
+            f"{file} has no function {attribute!r}; set subject.entry to module:function"
         )
     return function
 

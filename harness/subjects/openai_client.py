@@ -23,15 +23,19 @@ def _misfit(arguments: Mapping[str, object], _ranks: int) -> tuple[str, str] | N
     if arguments["api"] == "chat" and not all(isinstance(prompt, str) for prompt in prompts):
         return "prompts", "must be texts with api: chat, because a message cannot be token ids"
     if arguments["defect"] == "swaps-answers" and len(prompts) < 2:
-        return "defect", "cannot be swaps-answers with one prompt; give two that differ"
+        return "defect", (
+            "cannot be swaps-answers with one prompt; add a second prompt that differs"
+        )
     if arguments["defect"] == "drops-last-chunk" and arguments["mode"] == "whole":
-        return "defect", "cannot be drops-last-chunk with mode: whole, which streams nothing"
+        return "defect", (
+            "cannot be drops-last-chunk with mode: whole, because whole answers are not streamed"
+        )
     requests = len(prompts) * repeat
     requests *= 2 if arguments["mode"] == "both" else 1
     requests *= 1 if arguments["client"] == "patient" else 2
     requests += len(prompts) if arguments["alone"] == "first" else 0
     if requests > MOST_REQUESTS:
-        return "repeat", f"makes {requests} requests per rank; at most {MOST_REQUESTS} are possible"
+        return "repeat", f"makes {requests} requests per rank; at most {MOST_REQUESTS} are allowed"
     return None
 
 
@@ -43,20 +47,20 @@ def _question(arguments: Mapping[str, object]) -> tuple[str, ...]:
 
 OPENAI_CLIENT = ReadySubject(
     does=(
-        "asks a running server over OpenAI's API, whole and streamed, several requests at a time,"
-        " and reports every answer as it arrived"
+        "sends concurrent requests to a running server over OpenAI's API, streamed and not, and"
+        " reports every answer as it arrived"
     ),
     file=Path(__file__).with_name("openai_client_inside") / "ask.py",
     backends=("none", "gloo", "mlx-ring", "nccl"),
     arguments={
         "service": Argument(
-            does="the service to ask; its address is in RANKPROOF_SERVICE_NAME",
+            does="the service that receives the requests; its address is in RANKPROOF_SERVICE_NAME",
             default="engine",
         ),
         "model": Argument(
             does=(
-                "model that requests name; the-only-one: the one that /v1/models lists, and no"
-                " model if it does not list exactly one"
+                "model that requests name. the-only-one: the model that /v1/models lists; if it"
+                " does not list exactly one, requests name no model"
             ),
             default="the-only-one",
         ),
@@ -70,25 +74,30 @@ OPENAI_CLIENT = ReadySubject(
             choices=("completions", "chat"),
         ),
         "mode": Argument(
-            does="how an answer is requested; both: each prompt is asked whole and streamed",
+            does=(
+                "the form in which an answer is requested; both: each prompt is sent once for a"
+                " whole answer and once for a streamed answer"
+            ),
             default="whole",
             choices=("whole", "streamed", "both"),
         ),
         "concurrency": Argument(
             does="requests that a rank sends at the same time", default=1, at_most=256
         ),
-        "repeat": Argument(does="how often each prompt is asked", default=1, at_most=MOST_REQUESTS),
+        "repeat": Argument(does="how often each prompt is sent", default=1, at_most=MOST_REQUESTS),
         "order": Argument(
             does="by-seed: the order of the requests follows from the seed of the trial and rank",
             default="by-seed",
             choices=("by-seed", "as-given"),
         ),
         "alone": Argument(
-            does="first: each prompt is also asked once before all others, one at a time",
+            does="first: each prompt is also sent once before all other requests, one at a time",
             default=NONE,
             choices=(NONE, "first"),
         ),
-        "max_tokens": Argument(does="tokens of an answer at most", default=16, at_most=65_536),
+        "max_tokens": Argument(
+            does="maximum number of tokens of an answer", default=16, at_most=65_536
+        ),
         "temperature_percent": Argument(
             does="temperature in hundredths: 70 is 0.7; 0: the best token is chosen",
             default=0,
@@ -99,13 +108,13 @@ OPENAI_CLIENT = ReadySubject(
             does="seed that is sent if the temperature is not 0", default=0, at_least=0
         ),
         "logprobs": Argument(
-            does=("how many of the likeliest tokens to request, with log probabilities; 0: none"),
+            does=("number of most likely tokens to request with log probabilities; 0: none"),
             default=0,
             at_least=0,
             at_most=20,
         ),
         "stop": Argument(
-            does="text at which an answer ends; none: no such text is sent", default=NONE
+            does="text at which an answer ends; none: no stop text is sent", default=NONE
         ),
         "client": Argument(
             does=(

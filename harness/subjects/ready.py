@@ -18,8 +18,8 @@ EMITS = {
     "collectives.done": ("digest", "wrong", "correct"),
 }
 ARGUMENTS = {
-    "elements": Argument(does="numbers that each rank puts in", default=1024),
-    "rounds": Argument(does="how often each collective is done", default=1, at_most=10_000),
+    "elements": Argument(does="number of elements that each rank contributes", default=1024),
+    "rounds": Argument(does="how often each collective is called", default=1, at_most=10_000),
     "defect": Argument(
         does=(
             "own-value: ranks other than 0 continue with their own value instead of the result;"
@@ -34,7 +34,7 @@ ARGUMENTS = {
 TORCH_ALLREDUCE = ReadySubject(
     does=(
         "calls every common collective of torch.distributed, and compares each result with the"
-        " expected one"
+        " expected result"
     ),
     file=Path(__file__).with_name("torch_allreduce_inside.py"),
     backends=("gloo", "nccl"),
@@ -47,7 +47,7 @@ TORCH_ALLREDUCE = ReadySubject(
     emits=EMITS,
 )
 MLX_ALLREDUCE = ReadySubject(
-    does="calls every collective of MLX's ring, and compares each result with the expected one",
+    does="calls every collective of MLX's ring, and compares each result with the expected result",
     file=Path(__file__).with_name("mlx_allreduce_inside.py"),
     backends=("mlx-ring",),
     arguments={
@@ -67,11 +67,11 @@ TOKENIZER_LOAD = ReadySubject(
     backends=("gloo", "mlx-ring", "nccl", "none"),
     arguments={
         "tokenizer": Argument(
-            does="the input that contains it", default="tokenizer", names_an_input=True
+            does="the input that contains the tokenizer", default="tokenizer", names_an_input=True
         ),
         "text": Argument(does="the texts to encode and decode", default="Hello world"),
         "loader": Argument(
-            does="rank-0-only: the other ranks go on without a tokenizer",
+            does="rank-0-only: the other ranks continue without a tokenizer",
             default="every-rank",
             choices=("every-rank", "rank-0-only"),
         ),
@@ -100,11 +100,16 @@ def _misfit_of_pipeline(arguments: Mapping[str, object], ranks: int) -> tuple[st
             else None
         )
     if arguments["defect"] == "own-part":
-        return "defect", "is a defect of parallel: tensor; between layers no parts are summed"
+        return "defect", (
+            "is a defect of parallel: tensor, because a pipeline does not sum parts between layers"
+        )
     if isinstance(layers, int) and layers < ranks:
         return (
             "layers",
-            f"{layers} is too few for a pipeline of {ranks} ranks, which needs a layer for each",
+            (
+                f"{layers} is too few for a pipeline of {ranks} ranks, which needs at least one layer"
+                " for each rank"
+            ),
         )
     return None
 
@@ -123,7 +128,7 @@ TORCH_PIPELINE = ReadySubject(
             choices=("pipeline", "tensor"),
         ),
         "layers": Argument(
-            does="layers of the model; a pipeline has a rank for each at most",
+            does="number of layers of the model; a pipeline can have at most as many ranks",
             default=8,
             at_most=64,
         ),

@@ -45,7 +45,7 @@ class Argument:
             return "" if value in self.choices else f"must be one of {', '.join(self.choices)}"
         if isinstance(self.default, tuple):
             if isinstance(value, list | tuple) and all(self._is_item(item) for item in value):
-                return "" if value or not self.default else "must contain at least one"
+                return "" if value or not self.default else "must contain at least one item"
             return f"must be a list of {'texts or ' if self.texts else ''}lists of token ids"
         if isinstance(self.default, str):
             return "" if isinstance(value, str) and value else "must be a text"

@@ -70,12 +70,18 @@ WHOLE = ledger(0, call())
     ("other", "why"),
     [
         (None, "it left no ledger"),
-        (b"noise", "what it left is not a ledger: it does not begin with the header of a ledger"),
-        (encode(ledger(1, call()))[:-1], "what it left is not a ledger"),
-        (ledger(0, call()), "what it left is the ledger of rank 0 of 2 of another world"),
+        (
+            b"noise",
+            (
+                "the file that it left is not a ledger: it does not begin with the header of a"
+                " ledger"
+            ),
+        ),
+        (encode(ledger(1, call()))[:-1], "the file that it left is not a ledger"),
+        (ledger(0, call()), "its ledger is from rank 0 of 2 in another world"),
         (
             ledger(1, call(), world="f" * 16),
-            "what it left is the ledger of rank 1 of 2 of another world",
+            "its ledger is from rank 1 of 2 in another world",
         ),
         (ledger(1), "it made no call"),
         (

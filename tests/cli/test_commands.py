@@ -135,7 +135,7 @@ def test_the_shipped_scenarios_lint_clean() -> None:
     assert done.stdout.count(": ok") == len(list((ROOT / "scenarios").rglob("*.yaml")))
     stops = [line for line in done.stdout.splitlines() if "would stop" in line]
     assert [
-        line for line in stops if not line.endswith("; to use another repository, give --repo PATH")
+        line for line in stops if not line.endswith("; to use another repository, pass --repo PATH")
     ] == []
 
 

@@ -12,7 +12,7 @@ from harness.run.arms.code import GitRepository, RevisionError
 from tests.kit.commands import Ran
 from tests.kit.repositories import make
 
-REMEDY = "belongs to another user (dubious ownership): chown it, or"
+REMEDY = "belongs to another user (dubious ownership): chown the folder, or"
 
 
 @pytest.fixture

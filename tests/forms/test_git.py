@@ -45,7 +45,7 @@ def test_a_machine_without_git_is_an_answer_too(repository: Path) -> None:
     done = git("rev-parse", "HEAD", folder=repository, environ={"PATH": "/nowhere"})
     assert (done.returncode, complaint(done.stderr)) == (
         NO_ANSWER,
-        "git is not installed; install it",
+        "git is not installed; install git",
     )
 
 

@@ -30,7 +30,7 @@ HEAD = "schema: 1\nrules:\n"
         (HEAD + "  - id: a", "3:5: rules[0].answer: is missing"),
         (
             HEAD + "  - {id: A, answer: {kind: reset}}",
-            "3:10: rules[0].id: must be 1 to 63 lower-case",
+            "3:10: rules[0].id: must have 1 to 63 lower-case",
         ),
         (
             HEAD + "  - {id: a, answer: {kind: nothing}}",
@@ -42,7 +42,7 @@ HEAD = "schema: 1\nrules:\n"
         ),
         (
             HEAD + "  - {id: a, answer: {kind: latency, for: 5}}",
-            "3:42: rules[0].answer.for: must carry a unit (ms, s, min, h or d, like 60s)",
+            "3:42: rules[0].answer.for: must have a unit (ms, s, min, h or d, like 60s)",
         ),
         (
             HEAD + "  - {id: a, answer: {kind: error, status: 404}}",
@@ -54,14 +54,14 @@ HEAD = "schema: 1\nrules:\n"
         ),
         (
             HEAD + "  - {id: a, answer: {kind: reset}, when: {quota: 3}}",
-            "rules[0].when.quota: quota and window must be given together",
+            "rules[0].when.quota: quota and window must be set together",
         ),
         (
             HEAD + "  - {id: a, answer: {kind: reset}, when: {requests: [3, 1]}}",
             "rules[0].when.requests: must be [first",
         ),
         (HEAD + "  - {id: a, answer: {kind: reset}}\n" * 2, 'rules: two rules have the id "a"'),
-        (HEAD + "  - {id: a, id: b}", "3:13: rules[0].id: is given twice"),
+        (HEAD + "  - {id: a, id: b}", "3:13: rules[0].id: appears twice"),
         ("schema: 2", "1:9: schema: must be 1"),
         ("", "must be a mapping of keys to values"),
         ("schema: [", "is not valid YAML"),

@@ -138,7 +138,7 @@ def test_what_is_not_known_is_no_difference_and_no_agreement() -> None:
     assert told["checks"]["x"]["difference"] is None
     assert [one["partly"] for one in told["ranks"]] == [
         "",
-        "its ledger could not hold how 1 call share out their elements",
+        "its ledger had no room for how 1 call divided their elements",
     ]
 
 

@@ -54,7 +54,7 @@ def test_what_is_emitted_is_what_the_harness_reads(ends: Ends) -> None:
 @pytest.mark.parametrize(
     ("name", "values", "words"),
     [
-        ("A", {}, "cannot name an event"),
+        ("A", {}, "is not a valid event name"),
         ("a", {"x": float("nan")}, "must be JSON"),
         ("a", {"x": object()}, "must be JSON"),
         ("a", {"x": "y" * LINE_LIMIT}, "emit a digest"),

@@ -222,9 +222,9 @@ def another_digest(folder: Path, key: Path) -> None:
         (
             edited_and_listed,
             "JUDGED DIFFERENTLY",
-            "appendix.md differs from what the record renders to",
+            "appendix.md differs from the rendering of the record",
         ),
-        (another, "JUDGED DIFFERENTLY", "appendix.md differs from what the record renders to"),
+        (another, "JUDGED DIFFERENTLY", "appendix.md differs from the rendering of the record"),
         (left_out, "JUDGED DIFFERENTLY", "do not match this record: appendix.md"),
         (another_digest, "RENDERED DIFFERENTLY", ""),
     ],

@@ -51,7 +51,9 @@ def repository_files(name: str) -> dict[str, bytes]:
         HubError: no such layout.
     """
     if name not in LAYOUTS:
-        raise HubError(f"{name!r}: no such layout; the layouts are {', '.join(LAYOUTS)}")
+        raise HubError(
+            f"{name!r}: this layout does not exist; the layouts are {', '.join(LAYOUTS)}"
+        )
     return {
         path: held if isinstance(held, bytes) else as_json(held)
         for path, held in LAYOUTS[name]().items()

@@ -62,7 +62,7 @@ def byte_level(size: int) -> Vocabulary:
         if left + right not in ids:
             ids[left + right] = len(ids)
             merges.append((left, right))
-    assert len(ids) == size, f"{size} tokens are more than the rule produces ({len(ids)})"
+    assert len(ids) == size, f"{size} tokens were requested, but the rule produces only {len(ids)}"
     return Vocabulary(ids, merges)
 
 

@@ -112,6 +112,6 @@ def hasher() -> Callable[[Any], int]:
     try:
         import xxhash
     except ImportError:
-        raise NotDigested("xxhash is not installed where the rank runs") from None
+        raise NotDigested("xxhash is not installed in the rank's environment") from None
     digest: Callable[[Any], int] = xxhash.xxh3_64_intdigest
     return digest

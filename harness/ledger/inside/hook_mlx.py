@@ -87,8 +87,8 @@ class MlxHook:
         there = {name for name in vars(self._distributed) if not name.startswith("_")} - OTHERS
         if odd := sorted(there ^ {*COLLECTIVES, *PAIRS}):
             self._book.refuse(
-                f"the calls of MLX {getattr(self._mlx, '__version__', '')} differ from those known"
-                f" to this version: {odd[0]}"
+                f"the calls of MLX {getattr(self._mlx, '__version__', '')} differ from the calls"
+                f" that this version knows: {odd[0]}"
             )
             return
         for name in there:
@@ -238,7 +238,7 @@ class MlxHook:
         if size == 1:
             alone = CallGroup("mlx", "alone", (self._book.rank,))
             return self._book.text(alone.text()), alone
-        raise ValueError(f"its group has {size} ranks, but MLX does not report which")
+        raise ValueError(f"its group has {size} ranks, but MLX does not report which ranks")
 
     def _traced(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """`mlx.core.compile`, with which the functions know that they are traced."""
@@ -274,7 +274,7 @@ class MlxDigests:
         self._weights: dict[tuple[int, int], Any] = {}
         self._why = ""
         if book.digests != "eager":
-            self._why = "MLX is lazy, and was not to be evaluated: observe eager-digests for that"
+            self._why = "MLX is lazy, and observe does not ask for evaluation; add eager-digests"
             return
         try:
             self._hash = hasher()

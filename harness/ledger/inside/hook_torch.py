@@ -133,7 +133,7 @@ class TorchHook:
             stated = str(schema).partition("(")[2].rpartition(") -> ")[0]
             stated = stated.replace("__torch__.torch.classes.c10d.", "")
             if torch._C._dispatch_has_kernel_for_dispatch_key(name, KEY):  # noqa: SLF001
-                return f"torch {torch.__version__} has something before c10d::{short} already"
+                return f"torch {torch.__version__} already has a handler for c10d::{short}"
             if short not in OPERATIONS or OPERATIONS[short].arguments != stated:
                 return (
                     f"torch {torch.__version__} has a c10d::{short} that this version does not know"

@@ -346,7 +346,7 @@ class MlxCall(StruckCall):
 
     def after(self, first: Any) -> Any:
         if self.operation == RECEIVE:
-            raise Unfit("it takes no array, so its second run cannot be made to wait for the first")
+            raise Unfit("it takes no array, so its second run cannot wait for the first")
         return self.function(self.library.depends(self.given, first))
 
     def pretend(self) -> Any:

@@ -112,9 +112,9 @@ def _read(data: bytes | None, *, rank: int, size: int, world: str) -> Ledger | s
     try:
         ledger = parse(data)
     except NotALedger as error:
-        return f"what it left is not a ledger: {error}"
+        return f"the file that it left is not a ledger: {error}"
     if (ledger.rank, ledger.size, ledger.world) != (rank, size, world):
-        return f"what it left is the ledger of rank {ledger.rank} of {ledger.size} of another world"
+        return f"its ledger is from rank {ledger.rank} of {ledger.size} in another world"
     return ledger
 
 
@@ -140,7 +140,7 @@ def _partly(ledger: Ledger) -> str:
         return f"{plural(ledger.torn, 'record')} of its ledger were cut off as it was killed"
     unheld = sum(call.shares.unheld for call in ledger.calls)
     if unheld:
-        return f"its ledger could not hold how {plural(unheld, 'call')} share out their elements"
+        return f"its ledger had no room for how {plural(unheld, 'call')} divided their elements"
     return ""
 
 
@@ -189,5 +189,5 @@ def _group(text: object) -> tuple[str, str]:
     try:
         group = CallGroup.of(str(text), size=1 << 16)
     except NotALedger:
-        return "", "that is not one"
+        return "", "unknown"
     return group.library, group.name

@@ -171,8 +171,8 @@ def address(service: str) -> str:
     base = os.environ.get(variable, "")
     if not base.startswith("http://"):
         raise ValueError(
-            f"{variable} is {base!r}, which is not an address of the form http://HOST:PORT; name a"
-            " service of the scenario in with.service"
+            f"{variable} is {base!r}, which is not an address like http://HOST:PORT; set"
+            " with.service to a service of the scenario"
         )
     return base.rstrip("/")
 

@@ -191,7 +191,7 @@ def take_choice(choice: Mapping[str, Any], reply: ServerReply, wanted: Wanted, p
         except (KeyError, TypeError):
             values = [None]
         if not all(type(one) in (int, float) and is_finite(one) for one in values):
-            reply.wrong("logprobs are not as in OpenAI's schema")
+            reply.wrong("logprobs do not match OpenAI's schema")
             return
         reply.logprobs = reply.logprobs or []
         reply.logprobs.extend(map(float, values))
