@@ -247,8 +247,8 @@ class MustFail(End):
     missing: bool = Field(
         False,
         description=(
-            "The ranks fail because they do not report or keep what the check compares. Otherwise"
-            " that counts as a mistake in the control."
+            "The ranks fail because they do not report or keep the data that the check compares."
+            " Otherwise that counts as a mistake in the control."
         ),
     )
     shape: bool = Field(
@@ -281,7 +281,7 @@ class MustFail(End):
     share: ShareField = Field(
         default=EVERY_TRIAL,
         description=(
-            'In how many trials the control must fail: every, or for a race a share like ">=20%".'
+            'Trials in which the control must fail: every, or for a race a share like ">=20%".'
         ),
         json_schema_extra={"default": "every"},
     )

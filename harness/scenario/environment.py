@@ -72,7 +72,7 @@ class Environment(Model):
     python: PythonVersion | None = Field(
         None,
         description=(
-            "Version of the Python interpreter, such as 3.12 (default: the one that runs"
+            "Version of the Python interpreter, such as 3.12 (default: the interpreter that runs"
             " Rankproof)."
         ),
     )
@@ -101,7 +101,7 @@ class Environment(Model):
         None,
         description=(
             "cpu: torch's build for the CPU, without any CUDA package. any: the build that pip"
-            " finds first (default: cpu where there is no NVIDIA driver)."
+            " finds first (default: cpu if no NVIDIA driver is found)."
         ),
     )
 
@@ -112,7 +112,7 @@ class Environment(Model):
         for name, version in packages.items():
             if bare(name) in map(bare, by_name):
                 raise complaint(
-                    "is given twice, because names that differ only in case, '-', '_', '.' or"
+                    "is listed twice, because names that differ only in case, '-', '_', '.' or"
                     " extras are the same package; keep one",
                     at=name,
                 )
@@ -122,7 +122,7 @@ class Environment(Model):
     @model_validator(mode="after")
     def _not_empty(self) -> Self:
         if self.python is None and not self.packages and self.requirements is None:
-            raise complaint("is empty; give python, packages or requirements, or remove it")
+            raise complaint("is empty; set python, packages or requirements, or remove it")
         return self
 
     @model_validator(mode="after")

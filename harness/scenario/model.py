@@ -130,7 +130,8 @@ ModuleName = Annotated[
 def _home(text: str) -> str:
     if posixpath.normpath(text) == ".":
         raise complaint(
-            "must be a folder inside the scenario's folder, or shared for the user's own"
+            "must be a folder inside the scenario's folder, or shared for the user's own home"
+            " folder"
         )
     return text
 
@@ -159,7 +160,7 @@ class WorldSettings(Model):
     after_failure: Duration = Field(
         2.0,
         description=(
-            "How long the other ranks have to exit by themselves after the first failure, with a"
+            "Time that the other ranks have to exit by themselves after the first failure, with a"
             " unit."
         ),
         json_schema_extra={"default": "2s"},
@@ -178,16 +179,16 @@ class WorldSettings(Model):
     preload: Listed[ModuleName] = Field(
         (),
         description=(
-            "Modules that warm ranks find imported, such as torch.distributed.tensor, because their"
-            " server imported them before the first trial. One that cannot be imported is left to"
-            " the ranks."
+            "Modules that warm ranks find imported, such as torch.distributed.tensor, because"
+            " their server imported them before the first trial. If a module cannot be imported,"
+            " the ranks import it themselves."
         ),
     )
     home: HomeFolder | None = Field(
         None,
         description=(
-            "What the ranks' home folder contains: a copy of this folder of the scenario, or with"
-            " shared, the user's own home. Default: an empty folder for each world."
+            "Contents of the ranks' home folder: a copy of this folder of the scenario, or with"
+            " shared, the user's own home folder. Default: an empty folder for each world."
         ),
     )
     artefacts: Size | None = Field(
@@ -202,13 +203,14 @@ class WorldSettings(Model):
         1,
         description=(
             f"Number of test hosts for the ranks, 1 to {MOST_HOSTS}; each has its own network,"
-            " name, /tmp and monotonic clock. 1 is this machine as it is."
+            " name, /tmp and monotonic clock. 1: no test hosts, only this machine."
         ),
     )
     placement: Placement = Field(
         "round-robin",
         description=(
-            "Which rank is on which host: round-robin, blocks, or a list with one for each rank."
+            "Placement of the ranks on the hosts: round-robin, blocks, or a list with the host of"
+            " each rank."
         ),
     )
 
@@ -281,7 +283,7 @@ class Trials(Model):
     candidate: Annotated[int, Field(ge=1, le=100_000)] = Field(
         59,
         description=(
-            "Trials of the candidate; 59 clean ones put the failure rate below 5% at 95%"
+            "Trials of the candidate; 59 clean trials put the failure rate below 5% at 95%"
             " confidence."
         ),
     )
@@ -343,7 +345,7 @@ class Scenario(Model):
     schema_: SchemaVersion = Field(alias="schema", description="Version of this format: 1.")
     id: Id = Field(description="Name of the scenario in results, reports and gates.")
     title: Title = Field(
-        description=("One line that says what a PASS means; lint accepts at most 80 characters.")
+        description=("One line that states what a PASS means; lint accepts at most 80 characters.")
     )
     question: Paragraph = Field(
         description=(
@@ -377,7 +379,9 @@ class Scenario(Model):
     )
     services: dict[Name, Service] = Field(
         default_factory=dict,
-        description="Servers whose clients the ranks are, by name; the servers are not ranks.",
+        description=(
+            "Servers that the ranks connect to as clients, by name. These servers are not ranks."
+        ),
     )
     finding: StatedDefect | None = Field(
         None,
@@ -402,7 +406,7 @@ class Scenario(Model):
         (),
         description=(
             "collectives: every rank writes a ledger of its collective and point-to-point calls."
-            " digests: the ledger also has digests of what each call sends and receives."
+            " digests: the ledger also has digests of the data that each call sends and receives."
             " eager-digests: also for MLX, which is evaluated for it."
         ),
     )

@@ -67,15 +67,15 @@ class Service(Model):
     processes: Annotated[int, Field(ge=1, le=MOST_PROCESSES)] = Field(
         1,
         description=(
-            f"Number of its processes, 1 to {MOST_PROCESSES}; an axis of the matrix named processes"
-            " goes before it."
+            f"Number of its processes, 1 to {MOST_PROCESSES}; an axis of the matrix with the name"
+            " processes overrides it."
         ),
     )
     backend: Literal["none", "gloo", "mlx-ring"] = Field(
         "none",
         description=(
-            "How several processes find each other: gloo (MASTER_ADDR and what else torchrun sets)"
-            " or mlx-ring (MLX_RANK and MLX_HOSTFILE, as mlx.launch sets them)."
+            "How several processes find each other: gloo (MASTER_ADDR and the other variables that"
+            " torchrun sets) or mlx-ring (MLX_RANK and MLX_HOSTFILE, as mlx.launch sets them)."
         ),
     )
     hosts: Annotated[int, Field(ge=1, le=MOST_PROCESSES)] = Field(
@@ -93,7 +93,7 @@ class Service(Model):
         "trial",
         description=(
             "trial: each trial starts it again. cell: trials of one cell and arm share it, and the"
-            " bound of the failure rate is over its starts."
+            " bound of the failure rate counts its starts."
         ),
     )
     starts: Annotated[int, Field(ge=1, le=1000)] = Field(

@@ -75,8 +75,8 @@ class Compare(Model):
     b: Arm = Field(default_factory=Arm, description="What the verdict is about.")
     defect: Defects = Field(
         description=(
-            "What the harness changes in b's values or artefacts, in trials that must fail: one"
-            " defect, or a list."
+            "The change that the harness makes to b's values or artefacts, in trials that must"
+            " fail: one defect, or a list."
         )
     )
 
@@ -181,8 +181,8 @@ class Reference(Model):
     entry: Entry | None = Field(
         None,
         description=(
-            "module:function in the candidate's code (default: the subject's; of a ready subject"
-            " that splits a model, what holds the whole)."
+            "module:function in the candidate's code (default: the subject's entry; for a ready"
+            " subject that splits a model, its entry for the whole model)."
         ),
     )
     backend: Literal["none", "gloo"] = Field(
@@ -202,9 +202,9 @@ class Reference(Model):
     deadline: Deadline | None = Field(
         None,
         description=(
-            "The longest each of its two runs may take, with a unit, at most 1h (default:"
-            " world.deadline). A reference that makes variants of its answers takes many times as"
-            " long as a trial."
+            "The longest time that each of its two runs may take, with a unit, at most 1h"
+            " (default: world.deadline). A reference that makes variants of its answers takes many"
+            " times as long as a trial."
         ),
     )
 

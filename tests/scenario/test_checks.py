@@ -109,7 +109,7 @@ def test_a_program_has_no_runtime_that_tells(good: str, problems: Any) -> None:
     ("backend", "timeout", "words"),
     [
         ("[gloo]", "5s", ""),
-        ("[mlx-ring]", "5s", "cannot be used with mlx-ring: MLX's ring has no timeout"),
+        ("[mlx-ring]", "5s", "cannot be used with mlx-ring, because MLX's ring has no timeout"),
         ("[nccl]", "5s", "cannot be used with nccl"),
         ("[gloo]", "60s", "less than world.deadline"),
         ("[gloo]", "0s", "more than 0s"),

@@ -79,7 +79,7 @@ def test_an_arms_environment_takes_the_place_of_the_subjects() -> None:
         ('{packages: {"it[]": "1"}}', "must be the name of a package"),
         ('{packages: {"it[a,,b]": "1"}}', "must be the name of a package"),
         ('{packages: {"it[a] @ file:///x": "1"}}', "must be the name of a package"),
-        ('{packages: {it: "1", "it[cpu]": "1"}}', "is given twice"),
+        ('{packages: {it: "1", "it[cpu]": "1"}}', "is listed twice"),
         ("{packages: {it: [1]}}", "environment.packages.it: must be a text"),
         ("{packages: {it: {rev: v1}}}", "environment.packages.it.path: is missing; add it here"),
         (
@@ -96,7 +96,7 @@ def test_an_arms_environment_takes_the_place_of_the_subjects() -> None:
         ('{packages: {torch: "2.13.0"}, torch: cuda}', "environment.torch: must be cpu or any"),
         ("{torch: cpu}", "is empty"),
         ('{packages: {"it @ file:///x": "1"}}', "must be the name of a package"),
-        ('{packages: {hf_hub: "1", hf-hub: "2"}}', "is given twice"),
+        ('{packages: {hf_hub: "1", hf-hub: "2"}}', "is listed twice"),
         ('{pakages: {it: "1"}}', "known key"),
     ],
 )

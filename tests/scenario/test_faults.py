@@ -90,7 +90,7 @@ def test_calls_that_run_later_do_not_change_places(good: str, problems: Any) -> 
     (problem,) = problems(with_faults(observed, "id: f, ranks: [1], kind: reorder-calls"))
     assert problem.key == "faults[0].kind"
     assert (
-        "cannot act on calls of mlx-ring: MLX runs a call when its result is evaluated"
+        "cannot act on calls of mlx-ring, because MLX runs a call when its result is evaluated"
         in problem.message
     )
 

@@ -59,9 +59,8 @@ def test_ten_mistakes_are_ten_problems(problems: Any) -> None:
 def test_a_message_says_where_what_and_what_to_do(problems: Any) -> None:
     """A problem reads as one line: place, key, what is allowed, what was found, what was meant."""
     lines = [str(problem) for problem in problems(TEN)]
-    assert (
-        lines[7]
-        == "s.yaml:16:19: world.deadline: must carry a unit (ms, s, min, h or d, like 60s); found"
+    assert lines[7] == (
+        "s.yaml:16:19: world.deadline: must have a unit (ms, s, min, h or d, like 60s); found"
         ' 60; did you mean "60s"?'
     )
     assert (
@@ -128,7 +127,7 @@ def test_an_alias_is_one_problem(good: str, problems: Any) -> None:
             "{with: {loader: every-rank}}",
             "{repo: 'a:b'}",
             "subject.candidate.repo",
-            "nothing is fetched",
+            "Rankproof does not fetch repositories",
         ),
         ("{with: {loader: every-rank}}", "{repo: /x}", "subject.candidate.repo", "other machines"),
         ("{with: {loader: every-rank}}", "{file: ../x.py}", "subject.candidate.file", "'..'"),
@@ -455,7 +454,7 @@ def test_digests_of_a_lazy_library_are_asked_for_by_name(problems: Any) -> None:
         "ledger-agrees", "transfers-intact"
     )
     (problem,) = problems(both.replace("[collectives]", "[collectives, digests]"))
-    assert "needs eager-digests: MLX runs a call when" in problem.message
+    assert "needs eager-digests, because MLX runs a call when" in problem.message
     assert problems(both.replace("[collectives]", "[collectives, eager-digests]")) == ()
 
 

@@ -131,7 +131,7 @@ def test_an_arm_changes_program_flags_and_variables() -> None:
 def test_services_are_on_one_machine() -> None:
     """So a hostfile and a cluster are refused."""
     scenario = parse_scenario(GOOD.encode(), name="s.yaml", overrides=())
-    assert "its services would be on one machine" in refusal(scenario)
+    assert "its services would run on one machine" in refusal(scenario)
     assert "it has services" in str(farm_refusal(scenario, environments=()))
 
 

@@ -361,7 +361,7 @@ def observed(draft: ScenarioDraft) -> Iterator[Problem]:
         known = BACKENDS.get(name) if isinstance(name, str) else None
         if known is not None and known.properties.unobserved:
             message = (
-                f"cannot be combined with observe: {known.properties.unobserved}; leave it out"
+                f"cannot be combined with observe, because {known.properties.unobserved}; remove it"
             )
             yield draft.problem(("matrix", "backend", index), message)
 
@@ -383,8 +383,8 @@ def backends_have_the_bound(draft: ScenarioDraft) -> Iterator[Problem]:
         known = BACKENDS.get(backend) if isinstance(backend, str) else None
         if known is not None and known.properties.unbounded:
             message = (
-                f"cannot be used with {backend}: {known.properties.unbounded}. Put that backend"
-                " into a separate scenario"
+                f"cannot be used with {backend}, because {known.properties.unbounded}. Put that"
+                " backend into a separate scenario"
             )
             yield draft.problem(path, message, at_key=True)
 
@@ -406,12 +406,12 @@ def digests_can_be_had(draft: ScenarioDraft) -> Iterator[Problem]:
         )
     if given and eager:
         yield draft.problem(
-            ("observe",), "has both digests and eager-digests; leave one of them out", at_key=True
+            ("observe",), "has both digests and eager-digests; remove one of them", at_key=True
         )
     for name in draft.axes().get("backend", []):
         known = BACKENDS.get(name) if isinstance(name, str) else None
         if known is not None and known.properties.runs_calls_later and not eager:
-            message = f"needs eager-digests: {known.properties.runs_calls_later}"
+            message = f"needs eager-digests, because {known.properties.runs_calls_later}"
             yield draft.problem(("observe",), message, at_key=True)
 
 
@@ -426,8 +426,8 @@ def calls_run_in_order(draft: ScenarioDraft) -> Iterator[Problem]:
             known = BACKENDS.get(name) if isinstance(name, str) else None
             if known is not None and (why := known.properties.runs_calls_later):
                 message = (
-                    f"cannot act on calls of {name}: {why}; use a separate scenario without this"
-                    " fault for that backend"
+                    f"cannot act on calls of {name}, because {why}; use a separate scenario"
+                    " without this fault for that backend"
                 )
                 yield draft.problem(("faults", index, "kind"), message)
 

@@ -339,7 +339,8 @@ def cells_exist(draft: ScenarioDraft) -> Iterator[Problem]:
     where = [stated.applies(values) for values in matrix.combinations()]
     if stated.cells.keys() <= axes.keys() and not any(where):
         message = (
-            "excludes every cell, so nothing would show that the checks can fail; keep at least one"
+            "excludes every cell, so nothing would show that the checks can fail; keep at least"
+            " one cell"
         )
         yield draft.problem(path, message, at_key=True)
     if where and all(where):
@@ -382,7 +383,7 @@ def stands_alone(draft: ScenarioDraft) -> Iterator[Problem]:
     if draft.has("hub"):
         message = (
             "cannot be combined with subject.compare, because its log and faults belong to one"
-            " world at a time; remove one"
+            " world at a time; keep one of them"
         )
         yield draft.problem(("hub",), message, at_key=True)
     for index, row in draft.measure.items():
@@ -457,7 +458,9 @@ def defects_can_be_seen(draft: ScenarioDraft) -> Iterator[Problem]:
     ):
         if first.what == second.what:
             yield draft.problem(
-                path, f"changes {second.what}, like another defect; keep one of them", at_key=True
+                path,
+                f"changes {second.what}, which another defect also changes; keep one of them",
+                at_key=True,
             )
 
 

@@ -149,7 +149,7 @@ def hubs_are_there(draft: ScenarioDraft) -> Iterator[Problem]:
     ]
     for path in paths if draft.has("hub") else ():
         if draft.has(*path, "HF_ENDPOINT"):
-            message = "is set by the scenario's hub; remove one of the two"
+            message = "is set by the scenario's hub; remove one of them"
             yield draft.problem((*path, "HF_ENDPOINT"), message, at_key=True)
 
 
