@@ -266,7 +266,7 @@ def _by_axis(stated: MustFail) -> list[str]:
 def _want(stated: MustFail) -> list[str]:
     """For want of what it fails, in words; nothing where something is compared."""
     words = {
-        "missing": "because they do not report or keep what it compares",
+        "missing": "because they do not report or keep the data that it compares",
         "shape": "because their values have another shape",
         "nonfinite": "because whatever differs is not finite",
     }

@@ -254,7 +254,9 @@ def _limits(sizes: Sequence[int]) -> Iterator[DoctorAnswer]:
         )
         word = "no" if limit.shortage(FEW_RANKS) else word
         known = f" of {limit.per_rank} MiB" if sizes and what == "MiB of memory" else ""
-        bears = f"{limit.left:,} left: a world can have {min(limit.bears, MOST_RANKS)} ranks{known}"
+        bears = (
+            f"{limit.left:,} left, so a world can have {min(limit.bears, MOST_RANKS)} ranks{known}"
+        )
         yield DoctorAnswer("limits", what, word, bears, why.rpartition(": ")[2])
     try:
         with PortLease() as ports:

@@ -62,7 +62,7 @@ class SeriesReplay(Replay, Generic[F, R]):
         if series.figure and (
             series.figure not in names or read(series.figure) != series.draw(record)
         ):
-            return f"{series.figure} is not the figure drawn from the record"
+            return f"{series.figure} differs from the figure of the record"
         facts = series.read(read(series.path))
         if why := refusal(series, facts):
             return why

@@ -245,7 +245,7 @@ def _complete(
         names = {_text(given[name], where=where) for name in NAMED if given.get(name)}
         for text, index in (_optional(folder, ADDED) or {}).items():
             if not isinstance(index, int):
-                raise Unreadable(f"{folder / ADDED}: must map tokens to ids")
+                raise Unreadable(f"{folder / ADDED}: the file must map tokens to ids")
             flags = {"normalized": text not in names, "special": text in names}
             decoder[index] = _token({"content": text} | flags, where=where)
         for token in raw.get("added_tokens") or []:

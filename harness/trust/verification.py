@@ -352,7 +352,7 @@ class Verifier:
             )
             return
         with self._replayed(
-            RefusalWord.STATEMENT_NOT_REBUILT, "the statement could not be made again"
+            RefusalWord.STATEMENT_NOT_REBUILT, "the statement could not be created again"
         ):
             checked = statement.check(
                 data,

@@ -279,7 +279,7 @@ REFUSED: dict[Callable[[Ran], None], str] = {
     another_text_by_its_digest: "does not belong to a library that differs between the arms",
     a_text_more: "does not belong to a library that differs between the arms",
     a_text_less: "is missing",
-    left_out_with_room: "evidence/library does not contain exactly the texts that fit in it",
+    left_out_with_room: "evidence/library must contain exactly the texts that fit in it",
     left_out_of_nothing: "the run states that it omitted 0{64}, which the arms do not need",
     a_record_less: "RECORD is missing",
 }

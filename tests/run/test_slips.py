@@ -355,7 +355,7 @@ SCRIPT = '#!/bin/sh\nprintf \'{"event":"ready"}\\n\' >&3\nread -r answer <&4\n'
             '[sh, "{script}", old.sh]',
             "in the control: odl.sh is not a file of the subject's folder, so sh would not find",
         ),
-        ("[plain.sh]", "plain.sh is not an executable: start it with #!"),
+        ("[plain.sh]", "plain.sh is not an executable; start it with #!"),
         ("[sh, rank.sh]", ""),
         ("[sh, -c, x, rank.sh]", ""),
     ],

@@ -147,7 +147,7 @@ def rehearse_mlx(folder: str, sharding: str, *, size: int, dtype: str) -> None:
             logits = engine.step([0] * tokens)
             if logits.shape != (tokens, engine.rows):
                 raise ValueError(
-                    f"{tokens} tokens gave logits of shape {list(logits.shape)}, not"
+                    f"{tokens} tokens produced logits of shape {list(logits.shape)}, not"
                     f" {[tokens, engine.rows]}"
                 )
 

@@ -142,7 +142,7 @@ def _steps(engine: Transformers, followed: ChunkOrigins | None = None) -> None:
             followed.step_from(vars(engine)["_cache"])
         logits = engine.step([0] * tokens)
         if logits is not None and tuple(logits.shape) != (tokens, engine.rows):
-            raise ValueError(f"{tokens} tokens gave logits of shape {list(logits.shape)}")
+            raise ValueError(f"{tokens} tokens produced logits of shape {list(logits.shape)}")
 
 
 def _read(folder: str, *, skip: Callable[[str], bool]) -> dict[str, Tensor]:

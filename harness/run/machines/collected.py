@@ -200,7 +200,7 @@ def _messages(place: Path) -> Iterator[tuple[dict[str, Any], bytes]]:
                 raise Hostile("it is cut off")
             words, size = agent.HEAD.unpack(head)
             if words > agent.MOST_JSON or size > agent.MOST_BYTES:
-                raise Hostile("it contains something that is not a message")
+                raise Hostile("it contains data that is not a message")
             text = stream.read(words)
             content = stream.read(size)
             if len(text) != words or len(content) != size:
@@ -208,9 +208,9 @@ def _messages(place: Path) -> Iterator[tuple[dict[str, Any], bytes]]:
             try:
                 message = strict_json(text)
             except NotStrict as error:
-                raise Hostile(f"it contains something that is not a message: {error}") from None
+                raise Hostile(f"it contains data that is not a message: {error}") from None
             if not isinstance(message, dict):
-                raise Hostile("it contains something that is not a message")
+                raise Hostile("it contains data that is not a message")
             yield message, content
 
 
@@ -427,7 +427,7 @@ class _Taking:
         self._left -= len(words) + len(content)
         if message.get("world") != self._world or self._left < 0:
             raise Hostile(
-                "it sent something that was not requested, or more than a journal can contain"
+                "it sent data that was not requested, or more data than a journal can contain"
             )
         self._stream.write(agent.HEAD.pack(len(words), len(content)) + words + content)
 

@@ -298,7 +298,9 @@ def inquiry_of(facts: OperatorsFacts, part: OperatorsPart) -> Inquiry:
     operators = part.whole_operators(facts.spaces)
     cells = cells_of(operators, depth=part.depth, seed=facts.seed)
     if digest_of(cells) != part.scenario:
-        raise RecordError(f"{part.name}: the plan does not draw the cells that it names")
+        raise RecordError(
+            f"{part.name}: the cells that the plan lists differ from the cells that it draws"
+        )
     return inquire(operators, cells)
 
 

@@ -346,7 +346,7 @@ def _merges(vocabulary: _Vocabulary) -> Iterator[GgufFinding]:
                 MERGES,
                 "merge",
                 "error",
-                f"merge {number}, {_token(merge)}, is not two pieces with a space between them",
+                f"merge {number}, {_token(merge)}, must be two pieces separated by a space",
                 _CONVERT,
             )
             return

@@ -143,7 +143,7 @@ def unchanged(path: Path) -> Iterator[None]:
         changed = sorted(
             name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
         )
-        raise Unreadable(f"{path}: changed while it was read ({changed[0]}); try again")
+        raise Unreadable(f"{path}: the file changed while it was read ({changed[0]}); try again")
 
 
 def state(path: Path) -> State:

@@ -75,7 +75,7 @@ class SequenceIntegrityChecker:
         if not 0 <= length <= self.position:
             raise OutOfStep(
                 f"stream {self.stream!r}: the digest of {length} ids was requested, but it has"
-                f" {self.position}"
+                f" {self.position} ids"
             )
         return self._digests[length]
 
