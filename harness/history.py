@@ -380,7 +380,7 @@ def why_no_artefact(history: History, rank: int, name: str) -> str:
             return f"{name} was not kept: {file}: {why}"
         # Without a file it is about the whole folder.
         if why and not file:
-            return f"{name} was not kept, or not looked at: {why}"
+            return f"{name} was not kept, or not checked: {why}"
     return f"{name} was not kept"
 
 

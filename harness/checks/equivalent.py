@@ -137,7 +137,7 @@ class EquivalentCheck(AccountedCheck):
         if parity.unseen:
             routers = "of scores that the reference's routers"
             what = routers if self.layers is None else "that the reference"
-            reason = f"{plural(parity.unseen, 'array')} {what} kept no rank did"
+            reason = f"no rank kept {plural(parity.unseen, 'array')} {what} kept"
             return failed(rank, reason, line, uncompared=True)
         if wrong := self._contradiction(departure, parity) or self._unjudged(departure):
             return failed(rank, wrong, line, uncompared=True)

@@ -354,11 +354,11 @@ def test_a_rank_without_logits_is_judged_by_its_hidden_states() -> None:
     [
         (
             lambda name: not name.startswith("hidden"),
-            "3 arrays that the reference kept no rank changed its",
+            "no rank kept 3 arrays that the reference kept",
         ),
         (
             lambda name: not name.startswith("hidden.0.attention"),
-            "1 array that the reference kept no rank changed its",
+            "no rank kept 1 array that the reference kept",
         ),
     ],
 )
@@ -434,7 +434,7 @@ def test_a_router_that_nobody_shows_is_not_compared() -> None:
     del answer["hidden.2.router.1"]
     part = judged(CHECK, reference, [answer, answer]).ranks[1]
     assert (part.passed, part.uncompared) == (False, True)
-    assert part.reason == "1 array of scores that the reference's routers kept no rank changed its"
+    assert part.reason == "no rank kept 1 array of scores that the reference's routers kept"
 
 
 def forged(change: Callable[[dict[str, Any]], None]) -> Any:

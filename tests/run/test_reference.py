@@ -167,7 +167,7 @@ def test_a_reference_that_gives_two_answers_decides_nothing(tmp_path: Path) -> N
     (cell,) = ran.record.judgement.cells
     assert [reason.code for reason in cell.reasons] == [VerdictCode.REFERENCE_DIFFERS]
     assert (
-        "the reference returned different results in two runs: check same: logits is not close: off by"
+        "the reference returned different results in two runs: check same: logits is not close: found"
         in str(cell.reasons[0])
     )
     assert verify(tmp_path, ran.folder / "report.md").code == 0

@@ -199,7 +199,7 @@ faults:
     strikes = [strike for trial in cell.candidate.trials for strike in trial.strikes]
     assert {(strike.service, strike.proved) for strike in strikes} == {("engine", True)}
     report = (ran.folder / "report.md").read_text()
-    assert "process 0 of engine: sent SIGKILL at request.begin" in report
+    assert "process 0 of engine, sent SIGKILL at request.begin" in report
     assert "engine ended by itself" not in report
     (trial_of(ran) / "engine.jsonl").unlink()
     sign_again(ran)

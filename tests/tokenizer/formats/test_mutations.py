@@ -158,7 +158,7 @@ FOUND: dict[str, tuple[Mutation, str, str]] = {
     "another algorithm": (
         put("model", "string", "bert"),
         "model",
-        "the first is WordPiece and the second BPE",
+        "the first is WordPiece and the second is BPE",
     ),
 }
 
