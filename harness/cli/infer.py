@@ -35,7 +35,7 @@ from harness.cli.tokenizer.fetch import getter, progress, say
 
 if TYPE_CHECKING:
     from harness.tokenizer.discovery import Candidate, Resolution
-    from harness.tokenizer.model_files import Served
+    from harness.tokenizer.model_files import ServedModelFiles
 
 ENGINE = 16
 INSIDE = "inside"
@@ -131,7 +131,7 @@ def main(options: argparse.Namespace) -> int:
         return give_up("tokenizer infer", error, ABSENT if isinstance(error, Absent) else DAMAGED)
 
 
-def _answered(options: argparse.Namespace, served: Served, held: ExitStack) -> int:
+def _answered(options: argparse.Namespace, served: ServedModelFiles, held: ExitStack) -> int:
     """Run the model with its tokenizer, or say why none is proven to be that.
 
     Nothing is said if the file changed.
@@ -218,25 +218,25 @@ def _offer(model: Path) -> None:
     print(f"    the model contains a tokenizer; --tokenizer {INSIDE} uses it", file=sys.stderr)
 
 
-def _inner(options: argparse.Namespace, scratch: Path) -> Served:
+def _inner(options: argparse.Namespace, scratch: Path) -> ServedModelFiles:
     """Tokenizer inside the model, written out as a tokenizer.json and held against the model
     like any other.
     """
     from harness.tokenizer.discovery import admit, resolve
     from harness.tokenizer.formats.gguf import written_out
-    from harness.tokenizer.model_files import Served
+    from harness.tokenizer.model_files import ServedModelFiles
 
     admit(options.model)
     file = scratch / "tokenizer.json"
     file.write_bytes(written_out(options.model))
-    return Served(resolution=resolve(options.model, tokenizer=file), fetched=(), said=())
+    return ServedModelFiles(resolution=resolve(options.model, tokenizer=file), fetched=(), said=())
 
 
-def _served(options: argparse.Namespace) -> Served:
+def _served(options: argparse.Namespace) -> ServedModelFiles:
     """Tokenizer that is named, or the one that is found, or fetched where that is allowed."""
     from harness.tokenizer.discovery import resolve
     from harness.tokenizer.loading import SourceRefused
-    from harness.tokenizer.model_files import Served, serve
+    from harness.tokenizer.model_files import ServedModelFiles, serve
 
     with progress(sys.stderr) as seen:
         get = getter(options, seen)
@@ -244,7 +244,7 @@ def _served(options: argparse.Namespace) -> Served:
             place = Path(options.tokenizer).expanduser()
             if not place.exists() and "@" in options.tokenizer:
                 fetched = get(options.tokenizer, None)
-                return Served(
+                return ServedModelFiles(
                     resolution=resolve(options.model, tokenizer=fetched.folder),
                     fetched=(fetched,),
                     said=(),
@@ -254,11 +254,13 @@ def _served(options: argparse.Namespace) -> Served:
                     f"{options.tokenizer}: a URL does not pin a version; give org/model@REVISION,"
                     " or a file"
                 )
-            return Served(resolution=resolve(options.model, tokenizer=place), fetched=(), said=())
+            return ServedModelFiles(
+                resolution=resolve(options.model, tokenizer=place), fetched=(), said=()
+            )
         if options.auto_download:
             served = serve(options.model, get=get)
         else:
-            served = Served(
+            served = ServedModelFiles(
                 resolution=resolve(options.model),
                 fetched=(),
                 said=("--auto-download fetches it, if the model names one",),

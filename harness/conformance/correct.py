@@ -46,7 +46,7 @@ class DrawnToken:
     top: tuple[tuple[str, float], ...]
 
 
-class Pace:
+class AnswerPace:
     """The time that a piece of a long answer takes: asleep, or busy where we are measured."""
 
     is_busy: ClassVar[bool] = False
@@ -276,7 +276,7 @@ def _pieces(asked: ParsedRequest, index: int) -> Iterator[TextPiece]:
         made = (DrawnToken(byte, 0.0, ()) for byte in asked.structured.text.encode())
     for count, token in enumerate(made, start=1):
         if asked.max_tokens >= LONG:
-            Pace.take()
+            AnswerPace.take()
         out += bytes([token.byte])
         waiting.append(token)
         places = [place for place in (out.find(stop) for stop in asked.stops) if place >= 0]
@@ -478,7 +478,7 @@ def _logprobs(asked: ParsedRequest, drawn: list[DrawnToken]) -> dict[str, Any] |
 
 def serve(port: int) -> None:
     """Serve on a port of loopback until the process ends, as busy as a model."""
-    Pace.is_busy = True
+    AnswerPace.is_busy = True
     with LoopbackServer(("127.0.0.1", port), CorrectHandler) as server:
         server.serve_forever()
 

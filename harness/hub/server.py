@@ -59,7 +59,7 @@ class Connection:
 
 
 @dataclass(slots=True)
-class Exchange:
+class HubExchange:
     """Request that is being answered: what is known of it so far."""
 
     n: int
@@ -161,7 +161,7 @@ class Server:
         self.requests = 0
         self.connections = 0
         self._open: dict[asyncio.Task[None], Connection] = {}
-        self._busy: dict[int, Exchange] = {}
+        self._busy: dict[int, HubExchange] = {}
         self._names: dict[tuple[int, int | None], str] = {}
         self._peers = Peers()
         # Looking through /proc blocks; one thread, because what was met before is remembered.
@@ -350,10 +350,10 @@ class Server:
 
     def _begin(
         self, connection: Connection, method: str | None, address: str, target: Target | None
-    ) -> Exchange:
+    ) -> HubExchange:
         self.requests += 1
         client = target.client if target is not None and target.client else self._name(connection)
-        exchange = Exchange(self.requests, connection, method, address, client, target)
+        exchange = HubExchange(self.requests, connection, method, address, client, target)
         self._busy[connection.number] = exchange
         return exchange
 
@@ -407,7 +407,7 @@ class Server:
             if connection.reader.at_eof():
                 raise ConnectionResetError
 
-    def _base(self, request: HubRequest, exchange: Exchange, target: Target) -> str:
+    def _base(self, request: HubRequest, exchange: HubExchange, target: Target) -> str:
         host = request.headers.get("host", "")
         shown = host if HOST.fullmatch(host) else f"{self.host}:{self.port}"
         return f"http://{shown}" + (f"/client/{exchange.client}" if target.client else "")
@@ -418,7 +418,7 @@ class Server:
         return revision.commit if revision is not None else None
 
     async def _send(
-        self, exchange: Exchange, outgoing: OutgoingAnswer, request: HubRequest | None
+        self, exchange: HubExchange, outgoing: OutgoingAnswer, request: HubRequest | None
     ) -> bool:
         """Send an answer, with its line in the log before its last bytes.
 
@@ -464,7 +464,7 @@ class Server:
             _reset(writer)
         return outgoing.then == "keep" and request is not None and request.keep_alive
 
-    async def _drained(self, exchange: Exchange) -> None:
+    async def _drained(self, exchange: HubExchange) -> None:
         """Wait until what was written has left; a client that does not read is dropped.
 
         Raises:

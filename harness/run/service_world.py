@@ -47,6 +47,7 @@ class ServiceWorld:
         strikes: the trial's faults on them.
     """
 
+    # Eight arguments: a start is made at one place, from what its cell and its trial have.
     def __init__(
         self,
         name: str,

@@ -110,6 +110,7 @@ class Services:
         self._material = material
         self._kept: dict[tuple[str, str, str], KeptService] = {}
 
+    # Seven arguments: a trial is named by three, and the reference's has none of the others.
     def serve(
         self,
         cell: Cell,
@@ -232,6 +233,7 @@ class Services:
         running.begin(self._material.pool, cancel=self._material.cancel)
         return running
 
+    # Seven arguments: what one start of one service needs; they last for this call alone.
     def _launch(
         self,
         name: str,

@@ -42,7 +42,7 @@ Get = Callable[[str, Lock | None], Fetched]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Served:
+class ServedModelFiles:
     """The tokenizer of a model, and how it was found.
 
     Attributes:
@@ -74,7 +74,7 @@ def models_below(folder: Path) -> list[Path]:
 
 def serve(
     model: Path, *, get: Get, lock: Lock | None = None, caches: Sequence[Path] | None = None
-) -> Served:
+) -> ServedModelFiles:
     """Find the tokenizer of a model file, and fetch it where nothing here is proven to be it.
 
     Args:
@@ -89,7 +89,7 @@ def serve(
     """
     local = resolve(model, caches=caches)
     if local.proven:
-        return Served(resolution=local, fetched=(), said=())
+        return ServedModelFiles(resolution=local, fetched=(), said=())
     fetched: list[Fetched] = []
     said: list[str] = []
     for repository, bound in _wanted(model, lock, said):
@@ -103,9 +103,9 @@ def serve(
         fetched.append(fetched_files)
         tried = resolve(model, tokenizer=fetched_files.folder)
         if tried.proven:
-            return Served(resolution=tried, fetched=tuple(fetched), said=tuple(said))
+            return ServedModelFiles(resolution=tried, fetched=tuple(fetched), said=tuple(said))
         said.append(f"{repository}@{fetched_files.commit}: {'; '.join(tried.reasons[:2])}")
-    return Served(resolution=local, fetched=tuple(fetched), said=tuple(said))
+    return ServedModelFiles(resolution=local, fetched=tuple(fetched), said=tuple(said))
 
 
 def _wanted(model: Path, lock: Lock | None, said: list[str]) -> Iterator[tuple[str, Lock | None]]:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from harness.conformance.answer import Answer, Choice, TokenLogprob
-from harness.conformance.rows.differing import Comparison, far, judge
+from harness.conformance.rows.differing import TextComparison, far, judge
 from harness.conformance.rows.row import Judged
 
 
@@ -13,7 +13,7 @@ def answer(text: str, *tokens: tuple[str, float, float]) -> Answer:
     return Answer(200, choices={0: Choice(text, "length", logprobs or None)})
 
 
-def judged(*comparisons: Comparison) -> tuple[str, str]:
+def judged(*comparisons: TextComparison) -> tuple[str, str]:
     try:
         found = judge(comparisons, "")
     except Judged as end:
@@ -21,8 +21,8 @@ def judged(*comparisons: Comparison) -> tuple[str, str]:
     return found.word, found.about
 
 
-SAME = Comparison("same", answer("a"), answer("a"))
-OTHER = Comparison("other", answer("a"), answer("b"))
+SAME = TextComparison("same", answer("a"), answer("a"))
+OTHER = TextComparison("other", answer("a"), answer("b"))
 
 
 @pytest.mark.parametrize(
@@ -48,9 +48,9 @@ def test_one_text_accuses_where_its_token_was_not_close() -> None:
     before = answer("ab", ("a", -0.1, -3.0), ("b", -0.1, -3.0))
     close = answer("ab", ("a", -0.7, -0.71), ("b", -0.1, -3.0))
     assert judged(
-        SAME, Comparison("far", before, answer("ac", ("a", -0.1, -3.0), ("c", -0.2, -2)))
+        SAME, TextComparison("far", before, answer("ac", ("a", -0.1, -3.0), ("c", -0.2, -2)))
     )[0] == ("VIOLATES")
-    assert judged(SAME, Comparison("close", close, answer("cb", ("c", -0.7, -0.71)))) == (
+    assert judged(SAME, TextComparison("close", close, answer("cb", ("c", -0.7, -0.71)))) == (
         "CANNOT TELL",
         "close",
     )
@@ -65,5 +65,5 @@ def test_what_follows_the_first_difference_is_not_compared() -> None:
 
 def test_a_probability_that_moved_far_accuses_though_the_text_is_the_same() -> None:
     """The cache of another request shows before it changes a token."""
-    moved = Comparison("moved", answer("a", ("a", -0.1, -3.0)), answer("a", ("a", -1.9, -2.0)))
+    moved = TextComparison("moved", answer("a", ("a", -0.1, -3.0)), answer("a", ("a", -1.9, -2.0)))
     assert judged(moved) == ("VIOLATES", "differs")

@@ -29,7 +29,7 @@ from harness.cli.tokenizer import (
 if TYPE_CHECKING:
     from harness.tokenizer.loading import Fetched, Lock
     from harness.tokenizer.loading.transfer import Progress
-    from harness.tokenizer.model_files import Served
+    from harness.tokenizer.model_files import ServedModelFiles
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -183,7 +183,7 @@ def getter(
     return fetched
 
 
-def _served(model: Path, served: Served, *, strict: bool, as_json: bool) -> int:
+def _served(model: Path, served: ServedModelFiles, *, strict: bool, as_json: bool) -> int:
     chosen = served.resolution.chosen
     code = STRICT if strict and not served.resolution.proven else PASS
     if chosen is None:

@@ -11,7 +11,7 @@ from harness.conformance.answer import Answer, read
 from harness.conformance.exchange import MODELS, HTTPRequest
 from harness.conformance.rows.differing import (
     MOST,
-    Comparison,
+    TextComparison,
     judge,
     judged,
     logprobs_if_given,
@@ -91,12 +91,12 @@ def ask_long_beside_short(setting: Setting) -> Asking[RowFinding]:
             for number, request in enumerate(requests)
         ]
         answers = yield from together(joining)
-        compared: list[Comparison] = []
+        compared: list[TextComparison] = []
         for number, answer in enumerate(answers):
             _demand_own(number, answer.text, alone)
             what = "the long prompt" if number == 0 else f"short prompt {number}"
             label = f"{what}, the long one {which}"
-            compared.append(Comparison(label, alone[number], answer))
+            compared.append(TextComparison(label, alone[number], answer))
         # Each order by itself: a server may be wrong in one of them alone.
         found.append(judged(compared, fact))
     return worst(found)
@@ -123,7 +123,7 @@ def ask_batched_prompts(setting: Setting) -> Asking[RowFinding]:
     alone: list[Answer] = []
     for request in requests:
         alone.append((yield from steady(request)))  # noqa: PERF401 - a generator
-    compared: list[Comparison] = []
+    compared: list[TextComparison] = []
     for make, mode in ((completion, "whole"), (streamed, "streamed")):
         label = f"{PROMPTS} prompts, {mode}"
         several = make(setting, label, prompt=prompts, max_tokens=TOKENS)
@@ -134,7 +134,7 @@ def ask_batched_prompts(setting: Setting) -> Asking[RowFinding]:
         for number in range(PROMPTS):
             choice = Answer(answer.status, choices={0: answer.choices[number]})
             _demand_own(number, choice.text, alone)
-            compared.append(Comparison(f"prompt {number}, {mode}", alone[number], choice))
+            compared.append(TextComparison(f"prompt {number}, {mode}", alone[number], choice))
     return judge(compared, f"{PROMPTS} prompts in one request get the texts they get alone")
 
 
@@ -192,7 +192,7 @@ def ask_parameters_together(setting: Setting) -> Asking[RowFinding]:
             fact = f"{name} is honoured alone, but not among {len(requests) - 1} others"
             raise Judged("VIOLATES", "together", f"{fact}: {shown(answer.text)}")
     compared = [
-        Comparison(f"seed {seed}", before, after)
+        TextComparison(f"seed {seed}", before, after)
         for seed, before, after in zip(SEEDS, samples, answers[len(named) :], strict=False)
     ]
     differing = [comparison for comparison in compared if comparison.differs]

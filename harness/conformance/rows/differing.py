@@ -36,7 +36,7 @@ FEWEST: Final = 4
 """Comparisons that are needed to speak of a share."""
 
 
-class Comparison:
+class TextComparison:
     """One answer against the answer that the same request got before."""
 
     def __init__(self, label: str, before: Answer, after: Answer) -> None:
@@ -70,7 +70,7 @@ def far(before: Answer, after: Answer) -> str:
     return ""
 
 
-def judge(comparisons: Sequence[Comparison], fact: str) -> RowFinding:
+def judge(comparisons: Sequence[TextComparison], fact: str) -> RowFinding:
     """Say whether texts that should be equal are, and whether a difference is a defect."""
     differing = [comparison for comparison in comparisons if comparison.differs]
     for comparison in comparisons:
@@ -87,7 +87,7 @@ def judge(comparisons: Sequence[Comparison], fact: str) -> RowFinding:
     raise Judged("CANNOT TELL", "close", f"{count}: {close}: {differing[0].fact}")
 
 
-def judged(comparisons: Sequence[Comparison], fact: str) -> RowFinding:
+def judged(comparisons: Sequence[TextComparison], fact: str) -> RowFinding:
     """Return what `judge` says, also where it accuses."""
     try:
         return judge(comparisons, fact)

@@ -8,7 +8,7 @@ from typing import Any, Final
 from harness.conformance.answer import Answer
 from harness.conformance.exchange import HTTPRequest
 from harness.conformance.rows.differing import (
-    Comparison,
+    TextComparison,
     judge,
     judged,
     logprobs_if_given,
@@ -88,13 +88,13 @@ def ask_prefix_cache(setting: Setting) -> Asking[RowFinding]:
     for prefix in prefixes:
         yield from honoured(_short(setting, "prefix", prefix, more))
         yield from honoured(_short(setting, "other ending", f"{prefix} market", more))
-    compared: list[Comparison] = []
+    compared: list[TextComparison] = []
     for when in ("after its prefix", "after other prompts"):
         for prefix, before in zip(prefixes, cold, strict=True):
             label = f"{LATER}{when}"
             request = _short(setting, label, f"{prefix} river stone", more)
             after = yield from honoured(request)
-            compared.append(Comparison(f"{len(prefix.split())} words, {when}", before, after))
+            compared.append(TextComparison(f"{len(prefix.split())} words, {when}", before, after))
         if when == "after its prefix":
             others = [
                 completion(
@@ -131,11 +131,11 @@ def ask_lengths(setting: Setting) -> Asking[RowFinding]:
         places += found
         reached += [str(border)] if found else []
         truncated = truncated or counts
-    compared: dict[str, list[Comparison]] = {}
+    compared: dict[str, list[TextComparison]] = {}
     for place in places:
         request = _short(setting, f"{LATER}whole", f"{place.prompt} river", more)
         after = yield from honoured(request)
-        comparison = Comparison(place.label, place.answer, after)
+        comparison = TextComparison(place.label, place.answer, after)
         compared.setdefault(place.group, []).append(comparison)
     around = f", and around {' and '.join(reached)} tokens" if reached else ""
     fact = f"{len(LENGTHS)} lengths{around}: the same text in two parts and whole"

@@ -83,6 +83,7 @@ class MakingSweep(ServedSweep):
         return finished.record.facts.seconds
 
 
+# Nine arguments: the options of the command, each with its default.
 def facts_of(
     *,
     targets: Sequence[str],

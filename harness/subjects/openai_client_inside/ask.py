@@ -81,6 +81,7 @@ class EndedRequest:
         return self.reply.text if self.outcome == "answered" else None
 
 
+# Nineteen arguments: each is one that a scenario may set, and all have defaults.
 def run(
     context: Any,
     *,
@@ -195,6 +196,7 @@ def with_model(wanted: Wanted) -> Wanted:
     return replace(wanted, model=name) if is_name else wanted
 
 
+# Seven arguments: they are the subject's own, as the scenario names them.
 def plan(
     prompts: int,
     *,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.kit.commands import Ran
-from tests.series.bisect.conftest import RIGHT, SUBJECT, WITH_CONTROL, WRONG, Bisect, Offer
+from tests.series.bisect.wobbly import RIGHT, SUBJECT, WITH_CONTROL, WRONG, Bisect, Offer
 
 # In two of five trials, whatever the seeds: which trial it is, the name of its folder says.
 FLAKY = """

@@ -10,7 +10,7 @@ from harness.cli import USAGE
 from harness.forms.problem import ScenarioError
 from harness.scenario import load_scenario
 from harness.series.bisect.aim import Aim, aim
-from tests.series.bisect.conftest import SCENARIO, WITH_CONTROL, Bisect, Offer
+from tests.series.bisect.wobbly import SCENARIO, WITH_CONTROL, Bisect, Offer
 
 COMPARED = SCENARIO.replace(
     '  candidate: {environment: {packages: {wobbly: "1.9"}}}\n',

@@ -32,7 +32,7 @@ HUNG = 75
 ALONE = 3.0
 
 
-class Line:
+class ReportedLine:
     """A line between the ranks beside the library under test: each says a word after each cell, and
     hears those of the others.
     """
@@ -136,7 +136,7 @@ def walk(context: Context, *, within: float, begin: int) -> None:
     """Call every cell from `begin` on in this rank, until one leaves the group in doubt."""
     cells = json.loads(Path(context.inputs["cells"]).read_text())
     _tell_versions(context)
-    line = Line(context)
+    line = ReportedLine(context)
     watchdog = Watchdog(context, within=within)
     for index, cell in enumerate(cells[begin:], begin):
         said: dict[str, Any] = {}
