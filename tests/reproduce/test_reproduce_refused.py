@@ -52,7 +52,7 @@ def test_an_unverified_report_runs_nothing(usual: Usual, bob: Person) -> None:
     assert not bob.results.exists()
     trusted = bob("reproduce", str(report), "--i-trust-this-file")
     assert trusted.code == 0, trusted.out
-    assert "what will run: program sh rank.sh {fixed}" in trusted.out
+    assert "will run: program sh rank.sh {fixed}" in trusted.out
     assert "NOT verified (BAD SIGNATURE)" in trusted.report.read_text()
 
 

@@ -188,7 +188,7 @@ def test_what_is_beyond_the_budget_is_compared_and_not_kept(tmp_path: Path) -> N
     )
     assert verified.code == 0, verified.out
     assert (
-        "7 judged by what the events say about them (an array is not in the evidence)"
+        "7 judged from their events only (an array is not in the evidence)"
         in verified.out
     )
 

@@ -88,14 +88,14 @@ def test_a_cold_cache_is_cold_in_every_trial_of_every_run(
     assert verified(ran, rankproof)
     lanes = "separate for each lane, and emptied before each world; shared on purpose: the compiler caches in"
     assert lanes in (ran.folder / "appendix.md").read_text()
-    assert "were made anew before each world" in (ran.folder / "report.md").read_text()
+    assert "were recreated before each world" in (ran.folder / "report.md").read_text()
     shared = rankproof("run", place, *FEW, "--set", "world.home=shared", env=env)
     assert outcomes(shared) == ["fail", "pass", "pass"], shared.out
     assert verified(shared, rankproof)
     appendix = (shared.folder / "appendix.md").read_text()
     assert "the user's own, shared by all worlds" in appendix
     report = (shared.folder / "report.md").read_text()
-    assert "a later trial could read what an earlier one left there" in report
+    assert "a later trial could read data that an earlier trial left there" in report
 
 
 @pytest.mark.slow

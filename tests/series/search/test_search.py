@@ -79,7 +79,7 @@ def test_a_search_is_verified_by_whoever_has_its_folder(made: Path, key: Path) -
     found = verified(made, key)
     assert found.ok, found.steps
     assert "its plan matches this version" in str(found.steps)
-    assert "how far they lie apart is as the signer says" in str(found.steps)
+    assert "so the distances between them are the signer's own claim" in str(found.steps)
 
 
 def test_a_part_without_arrays_holds_none_and_says_so(made: Path) -> None:
