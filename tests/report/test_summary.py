@@ -371,7 +371,7 @@ def shown_control(control: Sequence[list[Event]]) -> str:
         (
             {"room": {"home": "shared", "kept": [], "compiled": []}},
             "the trials of all arms shared the user's home folder",
-            "The same holds between",
+            "The same applies to",
         ),
     ],
 )

@@ -146,7 +146,7 @@ def test_a_rank_s_folder_is_not_trusted(place: Path, tmp_path: Path) -> None:
     assert why["cut.npy"] == "it is not a file of NumPy's format (.npy)"
     assert "the limit is" in why["hole.bin"]
     assert "its dtype is |O" in why["objects.npy"]
-    assert why["NOT A NAME"].startswith("its name is not that of an artefact")
+    assert why["NOT A NAME"].startswith("its name is not a valid artefact name")
     assert why["total.npy"] is None
     found = list(artefacts.look(crowded(tmp_path)))
     assert (len(found), found[-1].values["why"]) == (

@@ -262,7 +262,7 @@ def serve(context, *, how, taken):
 
 TAKEN = {
     "keeps": "it raised CannotKeep",
-    "writes": "what it left is not a ledger: it does not begin with the header of a ledger",
+    "writes": "the file that it left is not a ledger: it does not begin with the header of a ledger",
     "links": "it left no ledger",
     "moves": "it left no ledger",
 }
