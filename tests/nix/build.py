@@ -194,7 +194,10 @@ def validate(store: Store, environment: Path) -> None:
         wrong.append(f"the verdict is {record['judgement']['verdict']}")
     if not nix or nix["environment"] != str(environment):
         wrong.append(f"the record's environment is {nix and nix['environment']}, not {environment}")
-    stated = (f"Nix shell, store path {environment}", "The run did not use the nixpkgs in flake.lock")
+    stated = (
+        f"Nix shell, store path {environment}",
+        "The run did not use the nixpkgs in flake.lock",
+    )
     wrong += [f"the report does not say: {words}" for words in stated if words not in report]
     if not nix or not nix["shell"] or not nix["shell"].endswith("-rankproof-cpu.drv"):
         wrong.append("the record does not name the shell's derivation")

@@ -187,10 +187,7 @@ def test_what_is_beyond_the_budget_is_compared_and_not_kept(tmp_path: Path) -> N
         tmp_path, "verify", str(ran.folder / "report.md"), "--signer", fingerprint
     )
     assert verified.code == 0, verified.out
-    assert (
-        "7 judged from their events only (an array is not in the evidence)"
-        in verified.out
-    )
+    assert "7 judged from their events only (an array is not in the evidence)" in verified.out
 
 
 @pytest.mark.whole

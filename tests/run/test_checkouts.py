@@ -324,7 +324,9 @@ def test_a_forged_checkout_is_refused(
     other = {**files, "own/__init__.py": text}
     whole = pack_wheel({**other, RECORD: ("\n".join(listed) + "\n").encode()})
     assert "is not a wheel in the form that runs keep" in verdict(installed_from(b"x"), kept=b"x")
-    assert "differ from the files of the installed own" in verdict(installed_from(whole), kept=whole)
+    assert "differ from the files of the installed own" in verdict(
+        installed_from(whole), kept=whole
+    )
     digest = wheel_digest(evident_wheel(whole)[RECORD].decode())
     found = "own 1.0 was installed, but a rank found 1.0 or other files of it"
     assert found in verdict(installed_from(whole, record=digest), kept=whole)

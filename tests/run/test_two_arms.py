@@ -498,6 +498,9 @@ def test_b_may_read_what_a_left_behind(tmp_path: Path) -> None:
     done = run_command(tmp_path, "run", str(tmp_path))
     assert done.code == 0, done.out + done.err
     text = (done.folder / "report.md").read_text()
-    assert "The same applies to a and b: if they agree, the reason may be that b read data that a left behind, or the reverse" in text
+    assert (
+        "The same applies to a and b: if they agree, the reason may be that b read data that a left behind, or the reverse"
+        in text
+    )
     assert "The run did not record whether the ranks exchanged anything" in text
     assert "imported torch" not in text
