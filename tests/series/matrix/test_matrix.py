@@ -143,9 +143,10 @@ def test_a_part_is_of_its_own_seeds_and_scenario(made: Path, tmp_path: Path, key
     folder = forged(made, tmp_path, key, record=record)
     shutil.copy(folder / first, folder / second)
     found = verified(forged(made, tmp_path, key, record=record), key)
-    assert (found.word, "a different scenario" in found.message) == ("JUDGED DIFFERENTLY", True), (
-        found
-    )
+    assert (found.word, "ran a scenario that differs" in found.message) == (
+        "JUDGED DIFFERENTLY",
+        True,
+    ), found
     (folder / second).write_bytes((made / second).read_bytes()[:-40])
     found = verified(forged(made, tmp_path, key, record=record), key)
     assert found.word == "JUDGED DIFFERENTLY", found
@@ -168,7 +169,9 @@ def test_a_case_that_was_left_out_is_refused_or_told(made: Path, tmp_path: Path,
     other = less.model_copy(update={"facts": fewer.model_copy(update={"code": "0" * 64})})
     found = verified(forged(made, tmp_path, key, record=other), key)
     judged = next(step.message for step in found.steps if step.name == "judged")
-    assert "differs from this version's plan: it lacks perturb-text-gloo-00" in judged, found
+    assert (
+        "its plan differs from the plan of this version: it lacks perturb-text-gloo-00" in judged
+    ), found
 
 
 def test_it_goes_on_only_with_what_it_was_begun_with(made: Path, tmp_path: Path, key: Path) -> None:
