@@ -244,10 +244,8 @@ def _show_run(options: argparse.Namespace) -> int:
             folder = report.parent if report.name == REPORT else report
             if not (folder / PATH).exists() and (folder / "latest" / PATH).exists():
                 folder = folder / "latest"
-            if (folder / CONFORMANCE).is_file():
-                return _show_conformance(options, folder)
-            if (folder / SERVED).is_file():
-                return _show_sweep(options, folder)
+            if any((folder / path).is_file() for path in (CONFORMANCE, SERVED)):
+                return _show_servers(options, folder)
             if any((folder / path).is_file() for path in (MATRIX, SEARCH, OPERATORS)):
                 print(f"{folder} is a series of runs; read {folder / REPORT}", file=sys.stderr)
                 return USAGE
@@ -306,38 +304,31 @@ def _show(options: argparse.Namespace, folder: Path) -> int:
     return PASS
 
 
-def _show_conformance(options: argparse.Namespace, folder: Path) -> int:
-    from harness.conformance.record import ConformanceRecord
-    from harness.conformance.report import body, first_screen
+def _show_servers(options: argparse.Namespace, folder: Path) -> int:
+    """Show a conformance, or a sweep of several."""
     from harness.report.terminal import render_terminal
 
     try:
-        record = ConformanceRecord.decode((folder / PATH).read_bytes())
+        data = (folder / PATH).read_bytes()
+        if (folder / SERVED).is_file():
+            from harness.conformance.sweep import report as sweep
+            from harness.conformance.sweep.record import ServedRecord
+
+            served = ServedRecord.decode(data)
+            made = served.facts.made
+            blocks = [*sweep.first_screen(served), *(sweep.body(served) if options.all else ())]
+        else:
+            from harness.conformance import report as conformance
+            from harness.conformance.record import ConformanceRecord
+
+            one = ConformanceRecord.decode(data)
+            made = one.facts.made
+            rest = conformance.body(one) if options.all else ()
+            blocks = [*conformance.first_screen(one), *rest]
     except (OSError, RecordError) as error:
         print(f"{folder / PATH}: {error}", file=sys.stderr)
         return USAGE
-    shown = [*first_screen(record), *(body(record) if options.all else ())]
-    print_styled(render_terminal(shown, min(shutil.get_terminal_size().columns, SHOW_WIDEST)))
-    return _show_made(record.facts.made, folder)
-
-
-def _show_sweep(options: argparse.Namespace, folder: Path) -> int:
-    from harness.conformance.sweep.record import ServedRecord
-    from harness.conformance.sweep.report import body, first_screen
-    from harness.report.terminal import render_terminal
-
-    try:
-        record = ServedRecord.decode((folder / PATH).read_bytes())
-    except (OSError, RecordError) as error:
-        print(f"{folder / PATH}: {error}", file=sys.stderr)
-        return USAGE
-    shown = [*first_screen(record), *(body(record) if options.all else ())]
-    print_styled(render_terminal(shown, min(shutil.get_terminal_size().columns, SHOW_WIDEST)))
-    return _show_made(record.facts.made, folder)
-
-
-def _show_made(made: str, folder: Path) -> int:
-    """Print when a series was made, and who signed it."""
+    print_styled(render_terminal(blocks, min(shutil.get_terminal_size().columns, SHOW_WIDEST)))
     report = shlex.quote(str(folder / REPORT))
     print(f"\nMade {made[:16]}Z. {_signature(folder / REPORT)}")
     print(f"Check that the evidence supports it: rankproof verify {report}")

@@ -183,6 +183,8 @@ class EngineRelease:
             packages[engine.package] = version
         for other in others:
             companion, _, given = other.partition("==")
+            if companion in packages:
+                raise EngineError(f"{text!r} names {companion} twice")
             packages[companion] = given
         if ("==" not in first and others) or not all(map(_VERSION.fullmatch, packages.values())):
             number = next(iter(versions(engine).values()), "1.2.3")

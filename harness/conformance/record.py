@@ -44,8 +44,12 @@ CURLS_SHOWN: Final = 2
 PLAIN: Final = "plain"
 """The mode of an engine without further arguments."""
 
+# Why a row was not asked.
 NOT_NAMED: Final = "not named with --rows"
-"""Why a row was not asked that the user left out."""
+ONLY_WITH_ALL: Final = "asked only with --all"
+MAY_HARM: Final = "it may harm the server, so it is asked only with --may-break-it"
+LOST: Final = "the engine could not be started again"
+"""Begins the reason: unlike the others it says something of the server, so nothing passes with it."""
 
 Where = Literal["bare", "proxy", "defect", "own", "own-proxy", "own-defect"]
 WHERES: Final[tuple[Where, ...]] = get_args(Where)
@@ -323,7 +327,7 @@ def verdict_of(rows: Sequence[RowResult]) -> Verdict:
         return "FAIL"
     for row in rows:
         good = ("CONFORMS",) if ROWS[row.name].is_core else ("CONFORMS", "REFUSES", "NOT ASKED")
-        if row.word not in good:
+        if row.word not in good or row.fact.startswith(LOST):
             return "INCONCLUSIVE"
     return "PASS"
 

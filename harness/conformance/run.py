@@ -32,8 +32,11 @@ from harness.conformance.proxy import PASS_THROUGH, proxied
 from harness.conformance.record import (
     FORMAT,
     LOG,
+    LOST,
+    MAY_HARM,
     NOT_NAMED,
     ON_OWN,
+    ONLY_WITH_ALL,
     PATH,
     PLAIN,
     REPETITIONS,
@@ -339,6 +342,11 @@ class RowsAsking:
             except OutOfTime:
                 unasked[row.name] = f"the limit of {self._settings.within:.0f} s was used up"
                 continue
+            except EngineError as error:
+                # What was asked before stays known; of this row and the rest nothing is.
+                rest = [name for name in ROWS if name not in asked and name not in unasked]
+                unasked |= dict.fromkeys(rest, f"{LOST} after {row.name}: {error}")
+                break
             for path, exchanges in files.items():
                 folder.write(path, write_lines(exchanges))
             asked.append(row.name)
@@ -353,9 +361,9 @@ class RowsAsking:
         if settings.rows and row.name not in settings.rows and row.name != FIRST:
             return NOT_NAMED
         if row.is_long and not settings.every and row.name not in settings.rows:
-            return "asked only with --all"
+            return ONLY_WITH_ALL
         if row.may_harm and self._process is None and not settings.may_break:
-            return "it may harm the server, so it is asked only with --may-break-it"
+            return MAY_HARM
         if row.needs == "tokenizer" and self._facts.tokens is None:
             return "needs --tokenizer FOLDER"
         if row.needs == "template" and self._facts.chats is None:

@@ -21,6 +21,7 @@ from harness.forms.text import visible
 from harness.reason import RefusalWord
 from harness.record.assemble import assemble
 from harness.record.facts import PATCH_FOLDER, SCENARIO_PATH, SOURCE_FOLDER
+from harness.record.facts import PATH as RUN_PATH
 from harness.record.model import Record, RecordError
 from harness.record.reproduced import ReproducedRun
 from harness.report.appendix import evidence_among
@@ -155,6 +156,12 @@ def open_report(given: Path, *, policy: SignerPolicy, trust: bool, scratch: Path
     else:
         report = given / REPORT if given.is_dir() else given
         folder = _copied(report, scratch / "run", policy=policy)
+    if not (folder / RUN_PATH).is_file():
+        # A conformance, say: a good signature would not make a run of it.
+        raise NotTrusted(
+            "it is not the report of a scenario's run, and nothing else can be reproduced (it has"
+            f" no {RUN_PATH})"
+        )
     checked = verify_folder(folder / REPORT, policy=policy, replay=RecordReplay())
     if not checked.ok and not trust:
         raise NotTrusted(f"{checked.word}: {checked.message}", checked)

@@ -24,11 +24,18 @@ from harness.conformance.defects import drops_last_text, in_events, in_whole, re
 from harness.conformance.engine import ENGINES, EngineError, ServedEngine
 from harness.conformance.exchange import read_lines, write_lines
 from harness.conformance.proxy import ProxyDefect, proxied
+from harness.conformance.record import (
+    LOST,
+    ConformanceRecord,
+    RowResult,
+    is_lost,
+    verdict_of,
+    word_of,
+)
 from harness.conformance.record import PATH as FACTS
-from harness.conformance.record import ConformanceRecord, is_lost, word_of
 from harness.conformance.report import first_screen, render
 from harness.conformance.rows import ROWS
-from harness.conformance.rows.row import RowFinding
+from harness.conformance.rows.row import RowFinding, Word
 from harness.conformance.run import ConformanceError, ConformanceSettings, base_of, conform, older
 from harness.forms import manifest
 from harness.forms.digest import sha256
@@ -474,6 +481,37 @@ class FragileHandler(http.server.BaseHTTPRequestHandler):
         import os; os._exit(7)
 http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), FragileHandler).serve_forever()
 """
+
+
+@pytest.mark.slow
+def test_an_engine_that_cannot_be_started_again_never_passes(
+    tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was asked before is kept, the rest is not asked for that reason, and it verifies."""
+    fragile = ServedEngine(library="json", arguments=("-c", FRAGILE, "{port}"), distributions=())
+    monkeypatch.setitem(ENGINES, "fragile", fragile)
+    monkeypatch.setattr("harness.conformance.engine.STARTS", 2)
+    settings = ConformanceSettings(target="fragile", results=tmp_path)
+    finished = conform(settings, find_signer(explicit=str(key)), lambda _: None)
+    assert finished.record.verdict == "INCONCLUSIVE"
+    assert {row.word for row in finished.record.rows} == {"NOT ASKED"}
+    assert "could not be started again after completion" in finished.record.rows[0].fact
+    assert verified(finished.folder, key).ok
+
+
+def test_a_server_that_was_lost_does_not_pass() -> None:
+    """Where every row that was asked conforms, and the rest could not be asked."""
+    core = [result(name, "CONFORMS", "") for name in CORE]
+    left = result("n", "NOT ASKED", "asked only with --all")
+    assert verdict_of([*core, left]) == "PASS"
+    lost = result("n", "NOT ASKED", f"{LOST} after echo: it ended")
+    assert verdict_of([*core, lost]) == "INCONCLUSIVE"
+
+
+def result(name: str, word: Word, fact: str) -> RowResult:
+    """A row that came out so."""
+    more = {"promises": "", "requests": 0, "count": "", "evidence": "", "control": None}
+    return RowResult(name=name, word=word, fact=fact, curls=[], places={}, **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

@@ -111,6 +111,9 @@ def test_what_servers_break_is_grouped_and_verified(
     signers.write_text(f'me namespaces="report@rankproof" {public[0]} {public[1]}\n')
     done = rankproof("verify", str(part), "--allowed-signers", str(signers))
     assert done.code == 0, done.out
+    again = rankproof("reproduce", str(part), "--allowed-signers", str(signers))
+    assert again.code == 3
+    assert "it is not the report of a scenario's run" in again.out + again.err
     shown = rankproof("show", str(finished.folder))
     assert shown.code == 0
     assert "1 kind of violation on 1 of 2 tested servers" in shown.out
@@ -118,7 +121,7 @@ def test_what_servers_break_is_grouped_and_verified(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", ["words", "group", "part", "other-part", "plan"])
+@pytest.mark.parametrize("what", ["words", "group", "part", "other-part", "plan", "every", "rows"])
 def test_a_changed_sweep_is_refused(
     finished: FinishedSeries[ServedRecord], key: Path, tmp_path: Path, what: str
 ) -> None:
@@ -139,7 +142,14 @@ def test_a_changed_sweep_is_refused(
     elif what == "other-part":
         second.write_bytes(first.read_bytes())
     else:
-        facts.write_bytes(facts.read_bytes().replace(b'"seed": 1,', b'"seed": 2,'))
+        before, after = {
+            "plan": (b'"seed": 1,', b'"seed": 2,'),
+            "every": (b'"rows": [\n  "max-tokens",\n  "n"\n ]', b'"rows": []'),
+            "rows": (b'"max-tokens",\n  "n"', b'"n"'),
+        }[what]
+        assert before in facts.read_bytes()
+        facts.write_bytes(facts.read_bytes().replace(before, after))
+        record = record.model_copy(update={"facts": ServedSweep().read(facts.read_bytes())})
     (folder / PATH).write_bytes(record.encode())
     for name in listed:
         listed[name] = sha256((folder / name).read_bytes())
@@ -184,6 +194,7 @@ def test_a_sweep_goes_on_with_the_servers_that_are_missing(
         (("mlx_lm.server==",), (), (), "exact versions"),
         (("mlx_lm.server==>1",), (), (), "exact versions"),
         (("mlx_lm.server,mlx==0.31.0",), (), (), "exact versions"),
+        (("mlx_lm.server==1.0,mlx==1.0,mlx==2.0",), (), (), "names mlx twice"),
         (("mlx_lm.server",), ("fast",), (), "none of these servers has the mode 'fast'"),
         (("http://127.0.0.1:9", "http://127.0.0.1:9"), (), (), "named twice"),
         (("http://me:secret@a",), (), (), "--api-key-env"),

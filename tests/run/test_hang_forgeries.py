@@ -233,7 +233,7 @@ FORGED: dict[str, tuple[Edit, str]] = {
         without("rank.state", rank=1),
         "the stacks of rank 1 were never requested",
     ),
-    "not asked": (unasked, "was not asked"),
+    "not asked": (unasked, "were not requested, but a hang was proved"),
     "empty stacks": (empty, "but they are empty"),
     "a line beyond the end": (frames(line=4000), "the file has"),
     "line 0": (frames(line=0), "the file has"),

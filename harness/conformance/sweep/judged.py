@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from harness.conformance.rows import ROWS
 from harness.conformance.sweep import report
 from harness.conformance.sweep.record import (
     PATH,
@@ -11,7 +12,6 @@ from harness.conformance.sweep.record import (
     ServedRecord,
     ServerPart,
     assemble,
-    digest_of,
 )
 from harness.series.series import Read, Series
 
@@ -36,10 +36,11 @@ class ServedSweep(Series[ServedFacts, ServedRecord]):
         return report.render(record, manifest_digest=manifest_digest)
 
     def other_plan(self, facts: ServedFacts) -> str:
-        for part in facts.parts:
-            if part.scenario != digest_of(part.target, part.mode):
-                return f"it names {part.name} differently"
-        return ""
+        unknown = sorted(set(facts.rows) - set(ROWS))
+        return f"this version has no row {unknown[0]}" if unknown else ""
 
     def on_trust(self, _facts: ServedFacts) -> str:
-        return "the tokenizer's counts are on trust"
+        return (
+            "which server and release answered, why a row or a server was not tested, and the"
+            " tokenizer's counts are on trust"
+        )

@@ -8,12 +8,18 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import ClassVar, Final, Literal
 
 from harness.conformance.judged import Conformance
-from harness.conformance.record import NOT_NAMED, ConformanceRecord, RowResult, Verdict
+from harness.conformance.record import (
+    MAY_HARM,
+    NOT_NAMED,
+    ONLY_WITH_ALL,
+    ConformanceRecord,
+    RowResult,
+    Verdict,
+)
 from harness.conformance.rows import ROWS
 from harness.conformance.rows.row import Word
 from harness.forms.digest import sha256
 from harness.forms.model import Model
-from harness.record.model import PATH as RECORD_PATH
 from harness.record.model import RecordError, read_model
 from harness.series.replay import SeriesReplay, demand_named, not_signed_text, opened
 from harness.series.series import Digest, Read, SeriesFacts, SeriesPart, SeriesRecord
@@ -96,7 +102,7 @@ class ServerResult(Model):
 
 
 class ViolationGroup(Model):
-    """Violations of one row by one engine that look alike: most likely one cause.
+    """Violations of one row by one engine that differ from the promise in the same way.
 
     Attributes:
         engine: of our table, or the address.
@@ -179,8 +185,6 @@ def _conformance(part: ServerPart, data: bytes, facts: ServedFacts) -> Conforman
             raise RecordError(f"{part.path}: {error}") from None
         if different or replay.record is None:
             raise RecordError(f"{part.path}: {different}")
-        if read(RECORD_PATH) != replay.record.encode():
-            raise RecordError(f"{part.path}: its record is not in canonical form")
     if why := _unlike(part, replay.record, facts):
         raise RecordError(f"{part.path} {why}")
     return replay.record
@@ -208,11 +212,19 @@ def _unlike(part: ServerPart, record: ConformanceRecord, facts: ServedFacts) -> 
             return f"has another {what} than the sweep planned"
     if own.made < facts.made:
         return f"was made at {own.made}, before the sweep was begun"
-    left = {name for name, why in own.unasked.items() if why == NOT_NAMED}
-    if facts.rows and left != set(ROWS) - {*facts.rows, "completion"} and own.asked:
-        return "was not asked the rows that the sweep planned"
-    if not facts.rows and left:
-        return "was asked fewer rows than the sweep planned"
+    # A reason that the plan rules out would take a row away.
+    named = {*facts.rows, "completion"}
+    for row, why in own.unasked.items():
+        is_named = row in named or not facts.rows
+        is_ruled_out = {
+            NOT_NAMED: is_named,
+            ONLY_WITH_ALL: facts.every or (is_named and bool(facts.rows)),
+            MAY_HARM: facts.may_break,
+        }
+        if is_ruled_out.get(why, False):
+            return f"was not asked {row} ({why}), but the sweep planned it"
+    if more := sorted(set(own.asked) - named) if facts.rows else []:
+        return f"was asked {more[0]}, which the sweep did not plan"
     return ""
 
 

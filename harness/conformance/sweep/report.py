@@ -37,8 +37,6 @@ SHORT: Final = {
     "CANNOT TELL": "cannot tell",
     "NOT ASKED": "not asked",
 }
-
-
 OTHERS: Final = {
     "CONFORMS": "kept by",
     "VIOLATES": "violated in another way by",
@@ -58,7 +56,7 @@ def render(record: ServedRecord, *, manifest_digest: str) -> bytes:
         title="Sweep of servers",
         answer=Paragraph(Claim(answer(record), (RECORD,))),
         files=(
-            (Claim("what was planned", (Evidence(FACTS),)), "servers, modes, rows"),
+            (Claim("the plan", (Evidence(FACTS),)), "servers, modes and rows"),
             (Claim("the record", (RECORD,)), "every row of every server"),
             (
                 Verbatim(f"{FOLDER}/"),
@@ -82,7 +80,7 @@ def answer(record: ServedRecord) -> str:
         return f"No violation on {plural(len(tested), 'tested server')}{beside}."
     violating = {name for group in record.groups for name in group.violates}
     changing = sum(group.depends for group in record.groups)
-    some = f", {changing} of them only in some releases or modes" if changing else ""
+    some = f", {changing} of them kept or refused by another release or mode" if changing else ""
     return (
         f"{plural(len(record.groups), 'kind')} of violation on {len(violating)} of"
         f" {plural(len(tested), 'tested server')}{some}{beside}."
@@ -115,7 +113,7 @@ def body(record: ServedRecord) -> Iterator[Block]:
     changing = [group for group in record.groups if group.depends]
     steady = [group for group in record.groups if not group.depends]
     if changing:
-        yield Heading(2, "Violations that depend on the release or the mode")
+        yield Heading(2, "Promises that another release or mode keeps or refuses")
         for group in changing:
             yield from _group(record, group)
     if steady:

@@ -1,0 +1,455 @@
+"""Defects that no row of a conformance states, each with the row that has to see it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from harness.conformance import proxy
+from harness.conformance.defects import has_text, in_chats, in_events, in_whole, removes
+from harness.conformance.proxy import ProxyDefect
+from harness.conformance.rows.beside import SHORTS
+
+CROWD_WAITS: Final = 0.3
+"""Seconds for which a defect that needs company waits for it."""
+
+
+def _twice(events: Iterator[bytes]) -> Iterator[bytes]:
+    told = False
+    for event in events:
+        yield event
+        if has_text(event) and not told:
+            told = True
+            yield event
+
+
+def _ascii_only(value: Any) -> None:
+    for choice in value["choices"]:
+        choice["text"] = choice["text"].encode("ascii", "ignore").decode()
+
+
+def _always_stop(value: Any) -> None:
+    value["choices"][0]["finish_reason"] = "stop"
+
+
+def no_usage(value: Any) -> None:
+    value.pop("usage", None)
+
+
+def _one_logprob_less(value: Any) -> None:
+    stated = value["choices"][0]["logprobs"]
+    for name in stated or ():
+        stated[name] = stated[name][1:]
+
+
+def _all_first(value: Any) -> None:
+    for choice in value["choices"]:
+        choice["index"] = 0
+
+
+def _renamed(value: Any) -> None:
+    for model in value.get("data", ()):
+        model["id"] = "another"
+
+
+def _upper(value: Any) -> None:
+    for choice in value["choices"]:
+        if (choice.get("delta") or {}).get("content"):
+            choice["delta"]["content"] = choice["delta"]["content"].upper()
+
+
+def _no_finish(value: Any) -> None:
+    for choice in value["choices"]:
+        choice["finish_reason"] = None
+
+
+def _when_streamed(*names: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    without = removes(*names)
+    return lambda fields: without(fields) if fields.get("stream") else fields
+
+
+def _sometimes(every: int, change: Callable[[Any], None]) -> Callable[[bytes], bytes]:
+    count = itertools.count(1)
+    changed = in_whole(change)
+    return lambda body: body if next(count) % every else changed(body)
+
+
+def louder(value: Any) -> None:
+    value["choices"][0]["text"] += "!"
+
+
+def _in_streamed_chats(*names: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    return in_chats(_when_streamed(*names))
+
+
+def _cold(fields: dict[str, Any]) -> dict[str, Any]:
+    return fields | {"temperature": 0}
+
+
+def _parsed_arguments(value: Any) -> None:
+    for choice in value["choices"]:
+        for call in (choice.get("message") or {}).get("tool_calls") or ():
+            call["function"]["arguments"] = json.loads(call["function"]["arguments"])
+
+
+def _reversed(value: Any) -> None:
+    choices = value["choices"]
+    for choice in choices:
+        choice["index"] = len(choices) - 1 - choice["index"]
+
+
+def _no_tool_name(value: Any) -> None:
+    for choice in value["choices"]:
+        for call in (choice.get("delta") or {}).get("tool_calls") or ():
+            call["function"].pop("name", None)
+
+
+def _other_color(value: Any) -> None:
+    for choice in value["choices"]:
+        if (text := choice.get("message", {}).get("content")) is not None:
+            choice["message"]["content"] = re.sub(r"red|green|blue", "pink", text)
+
+
+def _other_object(value: Any) -> None:
+    value["object"] = "chat.completion"
+
+
+def _short_streams_are_empty(events: Iterator[bytes]) -> Iterator[bytes]:
+    kept = list(events)
+    if sum(map(has_text, kept)) > 1:
+        yield from kept
+        return
+    for event in kept:
+        yield next(in_events(_no_text)(iter([event]))) if has_text(event) else event
+
+
+def _no_text(value: Any) -> None:
+    for choice in value["choices"]:
+        choice["text"] = ""
+
+
+def _other_tops(value: Any) -> None:
+    for choice in value["choices"]:
+        stated = choice.get("logprobs") or {}
+        for tops in stated.get("top_logprobs") or ():
+            for name in list(tops)[1:]:
+                tops[f"{name}?"] = tops.pop(name) - 0.5
+        for token in stated.get("content") or ():
+            token["top_logprobs"] = token["top_logprobs"][:1]
+
+
+def _no_tops(value: Any) -> None:
+    for choice in value["choices"]:
+        if choice.get("logprobs"):
+            choice["logprobs"]["top_logprobs"] = None
+            for token in choice["logprobs"].get("content") or ():
+                token["top_logprobs"] = []
+
+
+def _seed_zero_is_none(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name != "seed" or value}
+
+
+def _copied_choices(value: Any) -> None:
+    for choice in value["choices"][1:]:
+        choice |= {**value["choices"][0], "index": choice["index"]}
+
+
+def _copied_streams(events: Iterator[bytes]) -> Iterator[bytes]:
+    """Give the events of the first choice to the second too."""
+    for event in events:
+        value = json.loads(event.removeprefix(b"data: ")) if has_choices(event) else None
+        if value is None or value["choices"][0]["index"] == 0:
+            yield event
+        if value is not None and value["choices"][0]["index"] == 0:
+            value["choices"][0]["index"] = 1
+            yield b"data: " + json.dumps(value).encode()
+
+
+def has_choices(event: bytes) -> bool:
+    return event.startswith(b"data: {") and bool(json.loads(event[6:])["choices"])
+
+
+def _ended_calls(value: Any) -> None:
+    """Give calls that were cut as calls that ended."""
+    for choice in value["choices"]:
+        inner = choice.get("message") or choice.get("delta") or {}
+        if inner.get("tool_calls") and choice["finish_reason"] == "length":
+            choice["finish_reason"] = "tool_calls"
+
+
+def _mended_calls(value: Any) -> None:
+    """Write the end of calls that were cut: the arguments are JSON then, and under the schema."""
+    for choice in value["choices"]:
+        for call in (choice.get("message") or {}).get("tool_calls") or ():
+            if choice["finish_reason"] == "length":
+                call["function"]["arguments"] = '{"color": "red", "bright": null}'
+                choice["finish_reason"] = "stop"
+
+
+def _late_shorts() -> ProxyDefect:
+    """Spoil the text of whoever comes while a longer prompt is answered."""
+    inside: list[int] = []
+    came = threading.Condition()
+    arrived: list[int] = []
+    ids = threading.local()
+
+    def ask(fields: dict[str, Any]) -> dict[str, Any]:
+        size = len(str(fields.get("prompt")))
+        ids.spoil = bool(inside) and max(inside) > 2 * size
+        inside.append(size)
+        ids.size = size
+        with came:
+            arrived.append(size)
+            came.notify_all()
+            if size > 100:
+                # Whoever is answered at once is beside nobody: it waits for the short ones.
+                all_here = len(arrived) + SHORTS
+                came.wait_for(lambda: len(arrived) >= all_here, CROWD_WAITS)
+        return fields
+
+    def change(body: bytes) -> bytes:
+        inside.remove(ids.size)
+        return in_whole(louder)(body) if ids.spoil else body
+
+    return ProxyDefect(does="", ask=ask, whole=change)
+
+
+def _forgets_beyond(size: int) -> Callable[[], ProxyDefect]:
+    """Answer only the beginning of a long prompt, if that beginning was asked just before."""
+
+    def fresh() -> ProxyDefect:
+        last = ""
+
+        def ask(fields: dict[str, Any]) -> dict[str, Any]:
+            nonlocal last
+            prompt = fields.get("prompt")
+            if not isinstance(prompt, str):
+                return fields
+            is_cut = len(last) > size and prompt.startswith(last) and prompt != last
+            known, last = last, prompt
+            return fields | {"prompt": known} if is_cut else fields
+
+        return ProxyDefect(does="", ask=ask)
+
+    return fresh
+
+
+def _last_300(fields: dict[str, Any]) -> dict[str, Any]:
+    prompt = fields.get("prompt")
+    return fields | {"prompt": prompt[-300:]} if isinstance(prompt, str) else fields
+
+
+def _in_streamed_chats_last_message(fields: dict[str, Any]) -> dict[str, Any]:
+    is_chat = fields.get("stream") and "messages" in fields
+    return fields | {"messages": fields["messages"][-1:]} if is_chat else fields
+
+
+def _without_system(fields: dict[str, Any]) -> dict[str, Any]:
+    messages = [
+        message | ({"content": ""} if message["role"] == "system" else {})
+        for message in fields["messages"]
+    ]
+    return fields | {"messages": messages}
+
+
+def _by_twos(fields: dict[str, Any]) -> dict[str, Any]:
+    return fields | {"seed": fields["seed"] // 2 * 2} if "seed" in fields else fields
+
+
+def _no_role(value: Any) -> None:
+    for choice in value["choices"]:
+        choice.get("message", {}).pop("role", None)
+
+
+def _swapped_streams() -> ProxyDefect:
+    """Give the events of two streams that are there at the same time to each other."""
+    swap = proxy.Swap()
+    crowd = proxy.Crowd()
+
+    def change(events: Iterator[bytes]) -> Iterator[bytes]:
+        swap.running += 1
+        # Whoever is answered at once is beside nobody: it waits for another to come.
+        with crowd.joined():
+            body = b"\n\n".join(events)
+            yield from swap(body, "").split(b"\n\n")
+        swap.running -= 1
+
+    return ProxyDefect(does="", stream=change)
+
+
+def _fewer_when_seen() -> ProxyDefect:
+    """Count a prompt as one token less, once it was asked."""
+    seen: set[str] = set()
+    is_seen = False
+
+    def ask(fields: dict[str, Any]) -> dict[str, Any]:
+        nonlocal is_seen
+        prompt = str(fields.get("prompt"))
+        is_seen = prompt in seen
+        seen.add(prompt)
+        return fields
+
+    def change(value: Any) -> None:
+        if is_seen and value.get("usage"):
+            value["usage"]["prompt_tokens"] -= 1
+            value["usage"]["total_tokens"] -= 1
+
+    return ProxyDefect(does="", ask=ask, whole=in_whole(change))
+
+
+UNLISTED = {
+    "a chat stream has the object of a whole answer": (
+        ProxyDefect(does="", stream=in_events(_other_object)),
+        "chat",
+    ),
+    "chat streams have no usage": (ProxyDefect(does="", stream=in_events(no_usage)), "chat"),
+    "a stream of one token is empty": (
+        ProxyDefect(does="", stream=_short_streams_are_empty),
+        "stream-is-whole",
+    ),
+    "a prompt that was seen counts less": (_fewer_when_seen(), "prefix-cache"),
+    "a stream repeats its first text": (ProxyDefect(does="", stream=_twice), "stream-is-whole"),
+    "a stream loses what is not ASCII": (
+        ProxyDefect(does="", stream=in_events(_ascii_only)),
+        "stop-string",
+    ),
+    "every answer says stop": (
+        ProxyDefect(does="", whole=in_whole(_always_stop)),
+        "stream-is-whole",
+    ),
+    "streams have no usage": (ProxyDefect(does="", stream=in_events(no_usage)), "usage"),
+    "streams ignore the seed": (ProxyDefect(does="", ask=_when_streamed("seed")), "seed"),
+    "streams ignore stop": (ProxyDefect(does="", ask=_when_streamed("stop")), "stop-string"),
+    "a logprob is missing": (ProxyDefect(does="", whole=in_whole(_one_logprob_less)), "logprobs"),
+    "both choices have index 0": (ProxyDefect(does="", whole=in_whole(_all_first)), "n"),
+    "another model is listed": (ProxyDefect(does="", whole=in_whole(_renamed)), "models"),
+    "chats are streamed in capitals": (ProxyDefect(does="", stream=in_events(_upper)), "chat"),
+    "streams have no finish reason": (
+        ProxyDefect(does="", stream=in_events(_no_finish)),
+        "stream-schema",
+    ),
+    "a stream stays open": (ProxyDefect(does="", holds_open=True), "stream-schema"),
+    "every fifth text is another": (
+        ProxyDefect(does="", whole=_sometimes(5, louder)),
+        "greedy-repeat",
+    ),
+    "streams ignore echo": (ProxyDefect(does="", ask=_when_streamed("echo")), "echo"),
+    "max_tokens is ignored": (ProxyDefect(does="", ask=removes("max_tokens")), "max-tokens"),
+    "streamed chats ignore stop": (
+        ProxyDefect(does="", ask=_in_streamed_chats("stop")),
+        "chat-stop",
+    ),
+    "streamed chats ignore n": (ProxyDefect(does="", ask=_in_streamed_chats("n")), "chat-n"),
+    "streamed chats ignore the seed": (
+        ProxyDefect(does="", ask=_in_streamed_chats("seed")),
+        "chat-seed",
+    ),
+    "chats ignore max_tokens": (
+        ProxyDefect(does="", ask=in_chats(removes("max_tokens"))),
+        "chat-max-tokens",
+    ),
+    "temperature is always 0": (ProxyDefect(does="", ask=_cold), "temperature"),
+    "temperature is always 0 in chats": (ProxyDefect(does="", ask=in_chats(_cold)), "temperature"),
+    "a streamed chat ignores temperature": (
+        ProxyDefect(does="", ask=_in_streamed_chats("temperature")),
+        "temperature",
+    ),
+    "streams ignore response_format": (
+        ProxyDefect(does="", ask=_when_streamed("response_format")),
+        "json-object",
+    ),
+    "a color that the schema does not list": (
+        ProxyDefect(does="", whole=in_whole(_other_color)),
+        "json-schema",
+    ),
+    "arguments are no text": (ProxyDefect(does="", whole=in_whole(_parsed_arguments)), "tools"),
+    "a streamed call has no name": (ProxyDefect(does="", stream=in_events(_no_tool_name)), "tools"),
+    "streams ignore tools": (ProxyDefect(does="", ask=_when_streamed("tools")), "tools"),
+    "prompts of one request change places": (
+        ProxyDefect(does="", whole=in_whole(_reversed)),
+        "batched-prompts",
+    ),
+    "seeds are ignored where clients are many": (
+        ProxyDefect(does="", crowded=removes("seed")),
+        "parameters-together",
+    ),
+    "streams have other top_logprobs": (
+        ProxyDefect(does="", stream=in_events(_other_tops)),
+        "logprobs",
+    ),
+    "streamed chats have other top_logprobs": (
+        ProxyDefect(does="", stream=in_events(_other_tops)),
+        "chat-logprobs",
+    ),
+    "streams have no top_logprobs": (
+        ProxyDefect(does="", stream=in_events(_no_tops)),
+        "logprobs",
+    ),
+    "nothing has top_logprobs": (
+        ProxyDefect(does="", stream=in_events(_no_tops), whole=in_whole(_no_tops)),
+        "chat-logprobs",
+    ),
+    "seed 0 is no seed": (ProxyDefect(does="", ask=_seed_zero_is_none), "seed"),
+    "seed 0 is no seed in chats": (
+        ProxyDefect(does="", ask=in_chats(_seed_zero_is_none)),
+        "chat-seed",
+    ),
+    "both choices are copies": (ProxyDefect(does="", whole=in_whole(_copied_choices)), "n"),
+    "both choices of streams are copies": (ProxyDefect(does="", stream=_copied_streams), "n"),
+    "both choices of a chat are copies": (
+        ProxyDefect(does="", whole=in_whole(_copied_choices)),
+        "chat-n",
+    ),
+    "a call that was cut says that it ended": (
+        ProxyDefect(does="", whole=in_whole(_ended_calls)),
+        "tools",
+    ),
+    "a streamed call that was cut says that it ended": (
+        ProxyDefect(does="", stream=in_events(_ended_calls)),
+        "tools",
+    ),
+    "a call that was cut is mended": (
+        ProxyDefect(does="", whole=in_whole(_mended_calls)),
+        "tools",
+    ),
+    "short prompts after a long one are wrong": (
+        ProxyDefect(does="", fresh=_late_shorts),
+        "long-beside-short",
+    ),
+    "a cached beginning of 500 tokens loses what follows": (
+        ProxyDefect(does="", fresh=_forgets_beyond(500)),
+        "lengths",
+    ),
+    "a cached beginning of 250 tokens loses what follows": (
+        ProxyDefect(does="", fresh=_forgets_beyond(250)),
+        "lengths",
+    ),
+    "long prompts lose their beginning": (
+        ProxyDefect(does="", ask=_last_300),
+        "lengths",
+    ),
+    "streamed chats lose their earlier messages": (
+        ProxyDefect(does="", ask=_in_streamed_chats_last_message),
+        "chat-messages",
+    ),
+    "streams of two clients change places": (
+        ProxyDefect(does="", fresh=_swapped_streams),
+        "no-cross-talk",
+    ),
+    "the system message is emptied": (
+        ProxyDefect(does="", ask=in_chats(_without_system)),
+        "chat-messages",
+    ),
+    "seeds are taken by twos": (ProxyDefect(does="", ask=_by_twos), "seed"),
+    "seeds of chats are taken by twos": (ProxyDefect(does="", ask=in_chats(_by_twos)), "chat-seed"),
+    "messages have no role": (ProxyDefect(does="", whole=in_whole(_no_role)), "chat"),
+    "n is ignored where clients are many": (
+        ProxyDefect(does="", crowded=removes("n")),
+        "parameters-together",
+    ),
+}
