@@ -129,7 +129,7 @@ def check(context):
     assert ran.code == 0, ran.out + ran.err
     assert ran.record.changed[:2] == [
         "-in the environment of the harness",
-        "+in its own environment",
+        "+in an environment of its own",
     ]
     assert list(ran.record.run.environments) == ["candidate"]
 
