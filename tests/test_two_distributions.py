@@ -234,23 +234,34 @@ def test_a_clone_is_installed_with_the_copy(empty: Installed, tmp_path: Path) ->
 def test_the_library_is_imported_fast_and_without_asyncio(
     wheels: dict[str, list[Path]], empty: Installed
 ) -> None:
-    """Validators are imported without sockets, a transport without asyncio, each within 60 ms of
-    processor time.
+    """Validators are imported without sockets, a transport without asyncio, each within 2.5 times
+    the processor time of importing asyncio, some 60 ms on a quiet machine.
     """
     empty.install(wheels["rankproof-integrity"][0])
+
+    def processor_time(statement: str, absent: tuple[str, ...]) -> float:
+        code = (
+            f"import sys, time; begin = time.process_time(); {statement}; "
+            "took = time.process_time() - begin; "
+            f"print(took, *(name for name in {absent} if name in sys.modules))"
+        )
+        command = [empty.python, "-P", "-c", code]
+        run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        took, *imported = run.stdout.split()
+        assert imported == []
+        return float(took)
+
     for names, absent in (
         ("StreamValidator, TokenValidator", ("asyncio", "socket", "harness")),
         ("ReliableMessageTransport, DistributedBarrier", ("asyncio", "harness")),
     ):
-        code = (
-            "import sys, time; begin = time.process_time(); "
-            f"from rankproof_integrity import {names}; took = time.process_time() - begin; "
-            f"print(took, *(name for name in {absent} if name in sys.modules))"
-        )
-        command = [empty.python, "-P", "-c", code]
-        runs = [
-            subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
-            for _ in "12345"
+        # In turn, and the least of each: a busy machine slows both.
+        pairs = [
+            (
+                processor_time(f"from rankproof_integrity import {names}", absent),
+                processor_time("import asyncio", ()),
+            )
+            for _ in range(5)
         ]
-        assert [run.split()[1:] for run in runs] == [[]] * 5
-        assert min(float(run.split()[0]) for run in runs) < 0.06
+        ours, peer = (min(column) for column in zip(*pairs, strict=True))
+        assert ours < 2.5 * peer

@@ -99,8 +99,8 @@ def test_code_that_is_not_whole_yet_is_imported_by_transformers_and_not_by_the_l
 @pytest.mark.slow
 @pytest.mark.whole
 def test_code_whose_writer_is_not_stopped_is_imported_whole(rankproof: Callable[..., Ran]) -> None:
-    """Without the stop both arms load the same tokenizer: it is the stop that the verdict is
-    about.
+    """Without the stop every rank of the candidate and the writer of the control load the same
+    tokenizer: it is the stop that the verdict is about.
     """
     nothing = [
         word
@@ -112,6 +112,10 @@ def test_code_whose_writer_is_not_stopped_is_imported_whole(rankproof: Callable[
     )
     (cell,) = ran.record.judgement.cells
     assert cell.control is not None
-    for arm in (cell.candidate, cell.control):
+    # transformers may read what is half written without any stop, so of the control only the rank
+    # that writes is sure to load the whole.
+    for arm, ranks in ((cell.candidate, {0, 1}), (cell.control, {0})):
         lines = (ran.folder / arm.trials[0].evidence).read_text().splitlines()
-        assert [json.loads(line)["name"] for line in lines].count("tokenizer.same") == 2
+        events = [json.loads(line) for line in lines]
+        same = {event["rank"] for event in events if event["name"] == "tokenizer.same"}
+        assert same >= ranks

@@ -49,7 +49,7 @@ def test_the_tokens_are_those_of_the_model_itself(
     assert (row["asked"], row["device"], row["why"]) == (
         "cpu",
         "cpu",
-        "as asked (BITNET_FORCE_CPU=1)",
+        "as requested (BITNET_FORCE_CPU=1)",
     )
     monkeypatch.setenv("BITNET_FORCE_CPU", "0")
     if not torch.cuda.is_available():
