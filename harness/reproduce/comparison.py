@@ -1,6 +1,7 @@
 """Two records of one scenario, row by row: same, changed, or cannot tell.
 
-Rates are compared over pairs where trials share their seeds (McNemar), else over counts (Fisher).
+Rates are compared over pairs where trials share their seeds (McNemar), else over counts (Fisher):
+of trials, or of starts where a cell keeps its services, since trials of one start depend on it.
 `changed` needs p < 5 %; `same` needs the difference to be bounded by the margin: for the candidate
 the failure rate that the scenario accepts, for the control half, since it is a demonstration and no
 estimate. Between the two nothing is claimed, and the row says how many more trials would settle it.
@@ -13,6 +14,7 @@ do environment and scenario.
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -45,7 +47,7 @@ from harness.stats.rates import (
     trials_to_tell,
     upper_bound,
 )
-from harness.stats.tally import Tally
+from harness.stats.tally import StartCounts, Tally
 from harness.stats.verdict import CellVerdict
 
 Word = Literal["same", "changed", "cannot tell"]
@@ -127,11 +129,17 @@ class _Accepted:
 
 @dataclass(frozen=True)
 class _Sides:
-    """Counted trials of one arm of one cell in both records, and which of them share a seed."""
+    """Counted trials of one arm of one cell in both records, and which of them share a seed.
+
+    Attributes:
+        starts: of both sides, where one of them keeps its services: then trials are not
+            independent, and starts are counted in their place. None of a side that keeps none.
+    """
 
     first: tuple[Trial, ...]
     second: tuple[Trial, ...]
     pairs: tuple[tuple[Trial, Trial], ...]
+    starts: tuple[StartCounts | None, StartCounts | None] | None = None
 
 
 def compare(first: Record, second: Record) -> ComparedRuns:
@@ -217,7 +225,8 @@ def _sides(left: Tally, right: Tally) -> _Sides:
         for trial in first
         if (trial.index, trial.seed) in known
     )
-    return _Sides(first, second, pairs)
+    starts = (left.starts, right.starts)
+    return _Sides(first, second, pairs, starts if any(starts) else None)
 
 
 def _rate(
@@ -229,6 +238,8 @@ def _rate(
     check: str | None = None,
 ) -> Row:
     """One rate: how often trials failed, failed a check, or (of a control) failed as required."""
+    if sides.starts is not None:
+        return _rate_of_starts(kind, cell, what, sides, accepted, check)
 
     def hit(trial: Trial) -> bool:
         if check is not None:
@@ -240,6 +251,50 @@ def _rate(
     shown = _two(f"{count} of {total}" for count, total in zip(hits, totals, strict=True))
     word, how, more = _paired(sides, hit, accepted) or _counted(hits, totals, accepted)
     return Row(kind, cell, what, shown, word, how, more)
+
+
+def _rate_of_starts(
+    kind: _RateKind,
+    cell: str,
+    what: str,
+    sides: _Sides,
+    accepted: _Accepted,
+    check: str | None,
+) -> Row:
+    """One rate over starts of the services, of which only whole arms are counted."""
+    assert sides.starts is not None
+    first, second = sides.starts
+    if check is not None:
+        hits = [
+            sum(any(failure.check == check for failure in trial.failures) for trial in side)
+            for side in (sides.first, sides.second)
+        ]
+        shown = _two(
+            f"{count} of {plural(len(side), 'trial')}"
+            for count, side in zip(hits, (sides.first, sides.second), strict=True)
+        )
+        how = "trials of one start of the services are not independent"
+        return Row(kind, cell, what, shown, "cannot tell", how)
+    what = what.replace("trials", "starts of the services")
+    if first is None or second is None:
+        how = "only one of the runs keeps its services for more than one trial"
+        shown = _two(_starts_shown(kind, counts) for counts in sides.starts)
+        return Row(kind, cell, what, shown, "cannot tell", how)
+    hits = [_starts_hit(kind, counts) for counts in (first, second)]
+    totals = [first.counted, second.counted]
+    shown = _two(_starts_shown(kind, counts) for counts in (first, second))
+    word, how, more = _counted(hits, totals, accepted)
+    return Row(kind, cell, what, shown, word, how, more)
+
+
+def _starts_hit(kind: _RateKind, counts: StartCounts) -> int:
+    return counts.as_stated if kind == "control" else counts.failed
+
+
+def _starts_shown(kind: _RateKind, counts: StartCounts | None) -> str:
+    if counts is None:
+        return "one for each trial"
+    return f"{_starts_hit(kind, counts)} of {counts.counted}"
 
 
 def _paired(sides: _Sides, hit: Callable[[Trial], bool], accepted: _Accepted) -> _Ruling | None:
@@ -268,7 +323,7 @@ def _counted(hits: Sequence[int], totals: Sequence[int], accepted: _Accepted) ->
     if not all(totals):
         return "cannot tell", "one side has no counted trials", None
     p_value = fisher_two_sided(hits[0], totals[0], hits[1], totals[1])
-    how = f"other seeds, Fisher p = {p_value:.2g}"
+    how = f"Fisher p = {p_value:.2g}"
     if p_value < SIGNIFICANT:
         return "changed", how, None
     counts = list(zip(hits, totals, strict=True))
@@ -406,7 +461,23 @@ def _question(record: Record) -> dict[str, str]:
         rows |= {f"{name}: {file}": f"sha256 {digest[:12]}" for file, digest in arm.files.items()}
         if arm.revision is not None:
             rows[f"revision of the {name}"] = arm.revision.commit[:12]
-    return rows | {f"input {given.name}": f"sha256 {given.digest[:12]}" for given in run.inputs}
+    rows |= {f"input {given.name}": f"sha256 {given.digest[:12]}" for given in run.inputs}
+    return rows | _services(record)
+
+
+def _services(record: Record) -> dict[str, str]:
+    """Return what was started of each service. Cells may differ, so each has rows of its own."""
+    rows = {}
+    for cell in record.judgement.cells:
+        for service in cell.services:
+            name = f"{service.name} of the {record.scenario.arm(service.arm)} ({cell.id})"
+            variables = [
+                f"{key}={shlex.quote(value)}" for key, value in sorted(service.env.items())
+            ]
+            rows[f"program of {name}"] = " ".join([*variables, shlex.join(service.program)])
+            rows[f"processes of {name}"] = str(service.processes)
+            rows[f"{name} is kept for each"] = service.keep
+    return rows
 
 
 def _commit(record: Record) -> str:

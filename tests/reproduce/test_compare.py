@@ -229,6 +229,49 @@ def test_environments_of_the_arms() -> None:
     assert found() == {"package tool of the candidate": ("1.0", "not there")}
 
 
+def kept(*, failed: int, counted: int = 5, flag: str = "1") -> Record:
+    """A record of a cell of 30 trials that keeps its server, over so many starts."""
+    shared = cell(candidate=["fail"] * (6 * failed) + ["pass"] * (30 - 6 * failed))
+    counts = {"made": counted, "counted": counted, "voids": 0}
+    shared["candidate"]["starts"] = {**counts, "failed": failed, "as_stated": 0}
+    shared["control"]["starts"] = {**counts, "failed": counted, "as_stated": counted}
+    server = {
+        "name": "engine",
+        "arm": "candidate",
+        "program": ["serve", "--chunk", flag],
+        "env": {"A": "b c"},
+        "processes": 1,
+        "keep": "cell",
+        "starts": counted,
+        "unready": 0,
+        "unhealthy": 0,
+        "seconds": 4.0,
+        "max_rss_kib": 1024,
+        "events": "",
+    }
+    return record({**shared, "services": [server]})
+
+
+def test_starts_of_a_kept_server_are_counted_in_place_of_trials() -> None:
+    """Six trials that failed after one start are one failure: no change of five starts."""
+    found = compare(kept(failed=0), kept(failed=1))
+    rate = row(found, "candidate", "starts of the services that failed")
+    assert (rate.word, rate.values) == ("cannot tell", ("0 of 5", "1 of 5"))
+    assert "Fisher" in rate.how
+    assert row(found, "check").word == "cannot tell"
+    assert row(found, "check").values == ("0 of 30 trials", "6 of 30 trials")
+    assert row(compare(kept(failed=0), kept(failed=5)), "candidate").word == "changed"
+    assert row(compare(record(), kept(failed=0)), "candidate").word == "cannot tell"
+
+
+def test_the_program_of_a_service_is_compared() -> None:
+    """Its program and variables belong to what was asked, and are named where they differ."""
+    rows = compare(kept(failed=0, flag="1"), kept(failed=0, flag="2")).rows
+    (changed,) = (each for each in rows if each.kind == "scenario")
+    assert changed.what.startswith("program of engine of the ")
+    assert changed.values == ("A='b c' serve --chunk 1", "A='b c' serve --chunk 2")
+
+
 def test_two_scenarios_are_not_compared() -> None:
     """Two records that answer two questions are an error that names both."""
     with pytest.raises(OtherScenario, match="meet and part"):
