@@ -144,7 +144,8 @@ def _details(cell: CellAnswer) -> list[Block]:
             f"{arm.failed_then} of {arm.counted_then}",
             f"{arm.failed_now} of {arm.counted_now}",
         )
-        rows.append((arm.arm, "failed", counts[0], counts[1], f"{arm.p_value:.2g}"))
+        failed = "failed" if arm.unit == "trials" else "failed, of the starts of its services"
+        rows.append((arm.arm, failed, counts[0], counts[1], f"{arm.p_value:.2g}"))
         for failure in sorted(arm.failures_then.keys() | arm.failures_now.keys())[:ROWS]:
             then = arm.failures_then.get(failure, 0)
             now = arm.failures_now.get(failure, 0)

@@ -14,6 +14,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
+from pydantic import Field
+
 from harness.checks import Check
 from harness.checks.check import ValueCheck
 from harness.checks.finding import canonical
@@ -23,8 +25,8 @@ from harness.forms.strict_json import JSON
 from harness.forms.text import numbered
 from harness.history import History, ended
 from harness.scenario import Scenario
-from harness.stats.outcome import Trial, struck_in_words
-from harness.stats.tally import Tally, Word
+from harness.stats.outcome import Arm, Trial, struck_in_words
+from harness.stats.tally import StartCounts, Tally, Word
 from harness.stats.verdict import CellVerdict
 
 CAUSE_LIMIT = 600
@@ -72,13 +74,21 @@ class TrialProfile(Model):
 
 
 class CellProfile(Model):
-    """One cell: its verdict with the reasons, and the trials of both arms."""
+    """One cell: its verdict with the reasons, and the trials of both arms.
+
+    Attributes:
+        starts: by arm, where the cell keeps its services: its starts, over which rates are
+            compared because trials of one start are not independent.
+    """
 
     id: str
     verdict: Word
     reasons: list[str]
     candidate: list[TrialProfile]
     control: list[TrialProfile]
+    starts: dict[Arm, StartCounts] = Field(
+        default_factory=dict[Arm, StartCounts], exclude_if=lambda starts: not starts
+    )
 
 
 def profile(
@@ -114,9 +124,19 @@ def profile(
             reasons=[str(reason) for reason in cell.reasons],
             candidate=trials(cell, cell.candidate),
             control=trials(cell, cell.control),
+            starts=_starts(cell),
         )
         for cell in cells
     ]
+
+
+def _starts(cell: CellVerdict) -> dict[Arm, StartCounts]:
+    arms: dict[Arm, Tally | None] = {"candidate": cell.candidate, "control": cell.control}
+    return {
+        arm: tally.starts
+        for arm, tally in arms.items()
+        if tally is not None and tally.starts is not None
+    }
 
 
 def signature_of(trial: Trial, history: History) -> Signature | None:

@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from pydantic import Field
+
 from harness.checks.check import ValueCheck
 from harness.checks.event import WithinCheck
 from harness.forms.model import Model
@@ -33,9 +35,15 @@ ORDER: tuple[Answer, ...] = (
 
 
 class Counts(Model):
-    """One arm then and now: failed of counted trials, void ones, and Fisher's two-sided p."""
+    """One arm then and now: failed of counted trials, void ones, and Fisher's two-sided p.
+
+    Attributes:
+        unit: what is counted as failed: trials, or starts of the services that the cell keeps.
+            Void ones and failures are trials.
+    """
 
     arm: Arm
+    unit: Literal["trials", "starts"] = Field("trials", exclude_if=lambda unit: unit == "trials")
     failed_then: int
     counted_then: int
     failed_now: int
@@ -77,8 +85,8 @@ class CellAnswer(Model):
 
     Attributes:
         more_trials: candidate's trials beyond those of this run that would settle it, if it went on
-            failing at the rate seen here; None where there is nothing to settle, or no number up to
-            100,000 does.
+            failing at the rate seen here; None where there is nothing to settle, no number up to
+            100,000 does, or starts are counted.
     """
 
     id: str
@@ -149,7 +157,7 @@ def _cell(
     }
     if then.control or now.control:
         pairs["control"] = (then.control, now.control)
-    arms = [_counts(arm, *trials) for arm, trials in pairs.items()]
+    arms = [_counted(arm, _counts(arm, *trials), then, now) for arm, trials in pairs.items()]
     numbers = [row for arm, trials in pairs.items() for row in _numbers(scenario, arm, *trials)]
     failing = [arm for arm in arms if arm.failures_then or arm.failures_now]
     same_failure = all(arm.is_same_failure for arm in failing)
@@ -211,6 +219,8 @@ def more_trials(counts: Counts, *, level: float) -> int | None:
     """How many more trials here would tell the two rates apart, if the rate seen here goes on; None
     if none would.
     """
+    if counts.unit == "starts":  # more trials of the same starts would not tell
+        return None
     rate = counts.failed_now / counts.counted_now if counts.counted_now else 0.0
     if counts.counted_then == 0 or rate == counts.failed_then / counts.counted_then:
         return None
@@ -241,6 +251,23 @@ def _counts(arm: Arm, then: Sequence[TrialProfile], now: Sequence[TrialProfile])
         failures_then=_failures(counted_then),
         failures_now=_failures(counted_now),
     )
+
+
+def _counted(arm: Arm, trials: Counts, then: CellProfile, now: CellProfile) -> Counts:
+    """Return the counts over starts, where both sides keep their services."""
+    before = then.starts.get(arm)
+    here = now.starts.get(arm)
+    if before is None or here is None:
+        return trials
+    counts = {
+        "unit": "starts",
+        "failed_then": before.failed,
+        "counted_then": before.counted,
+        "failed_now": here.failed,
+        "counted_now": here.counted,
+        "p_value": fisher_two_sided(before.failed, before.counted, here.failed, here.counted),
+    }
+    return trials.model_copy(update=counts)
 
 
 def _failures(trials: Sequence[TrialProfile]) -> dict[str, int]:
@@ -296,9 +323,10 @@ def _word(rows: Sequence[ValueComparison]) -> Literal["yes", "no", "not compared
 
 
 def _in_words(arm: Counts) -> str:
+    starts = " starts of its services" if arm.unit == "starts" else ""
     return (
-        f"{arm.arm}: {arm.failed_then} of {arm.counted_then} failed then, {arm.failed_now} of"
-        f" {arm.counted_now} here"
+        f"{arm.arm}: {arm.failed_then} of {arm.counted_then}{starts} failed then,"
+        f" {arm.failed_now} of {arm.counted_now} here"
     )
 
 

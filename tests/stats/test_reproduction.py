@@ -20,6 +20,7 @@ from harness.stats.profile import (
 )
 from harness.stats.rates import fisher_two_sided
 from harness.stats.reproduction import CellAnswer, reproduction
+from harness.stats.tally import StartCounts
 
 SCENARIO = b"""
 schema: 1
@@ -84,6 +85,25 @@ def test_the_same_verdict_with_the_same_failure_is_reproduced(scenario: Scenario
     )
     found = answered(scenario, cell("FAIL", side(5, 5)), cell("FAIL", side(4, 5)))
     assert (found.answer, found.same_failure) == ("REPRODUCED", "yes")
+
+
+def test_starts_of_kept_services_are_compared_in_place_of_their_trials(scenario: Scenario) -> None:
+    """Of 50 trials over 5 starts 10 fail after one start: the trials alone would differ, and one
+    start of five does not.
+    """
+
+    def kept(verdict: str, failed: int) -> CellProfile:
+        found = cell(verdict, side(10 * failed, 50))
+        counts = StartCounts(made=5, counted=5, failed=failed, as_stated=0, voids=0)
+        return found.model_copy(update={"starts": {"candidate": counts}})
+
+    alone = answered(scenario, cell("PASS", side(0, 50)), cell("FAIL", side(10, 50)))
+    assert alone.answer == "NOT REPRODUCED"
+    assert alone.arms[0].model_dump().keys().isdisjoint({"unit"})
+    found = answered(scenario, kept("PASS", 0), kept("FAIL", 1))
+    assert (found.answer, found.more_trials) == ("CANNOT TELL", None)
+    assert "0 of 5 starts of its services failed then, 1 of 5 here" in found.reasons[0]
+    assert answered(scenario, kept("PASS", 0), kept("FAIL", 5)).answer == "NOT REPRODUCED"
 
 
 def test_another_failure_is_told_apart(scenario: Scenario) -> None:
