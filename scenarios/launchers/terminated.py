@@ -1,4 +1,4 @@
-"""mlx.launch, sent SIGTERM, ends and leaves its processes running."""
+"""On SIGTERM, mlx.launch exits and leaves its processes running."""
 
 import os
 import signal
@@ -33,6 +33,6 @@ with tempfile.TemporaryDirectory() as folder:
 for rank in left:
     os.kill(int(rank.name), signal.SIGKILL)
 if left:
-    print(f"DEFECT: mlx.launch ended and {len(left)} of 2 processes run on, should be 0")
+    print(f"DEFECT: mlx.launch exited but {len(left)} of 2 processes are still running, expected 0")
     sys.exit(1)
-print("right")
+print("OK")

@@ -1,4 +1,4 @@
-"""Each shard of a MiniMax in mlx-lm normalizes its queries and keys by itself."""
+"""mlx-lm normalizes queries and keys per shard in a sharded MiniMax."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ SHAPE |= {"num_local_experts": 2, "shared_intermediate_size": 0, "num_hidden_lay
 SHAPE |= {"num_attention_heads": 4, "vocab_size": 64, "rms_norm_eps": 1e-6, "rope_theta": 1e4}
 SHAPE |= {"rotary_dim": 4, "use_qk_norm": True}
 
-if "rank" in sys.argv:  # in each of two processes
+if "rank" in sys.argv:  # each of two processes runs this
     group = mx.distributed.init(strict=True, backend="ring")
     mx.random.seed(0)  # the same weights in both
     model, prompt = Model(ModelArgs(**SHAPE)), mx.array([[3, 1, 4, 1, 5, 9]])
@@ -36,5 +36,5 @@ if len(off) != 2:
     print("CANNOT TELL:", done.stderr[-300:])
     sys.exit(2)
 if max(off) > 1e-3:
-    print(f"DEFECT: sharded logits are off by {max(off):.0%} of the largest, should be rounding")
+    print(f"DEFECT: sharded logits differ by {max(off):.0%} of the largest, expected 0%")
     sys.exit(1)

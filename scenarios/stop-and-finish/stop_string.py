@@ -1,4 +1,4 @@
-# mlx_lm.server runs past a stop string that crosses its tokens
+# mlx-lm's server misses a stop string that crosses a token boundary
 import http.client
 import json
 import subprocess
@@ -36,8 +36,9 @@ with tempfile.TemporaryDirectory() as folder:
     running = subprocess.Popen([sys.executable, *command])
     while not answer(prompt="a") and running.poll() is None:
         time.sleep(1)
-    found = answer(prompt="ab", stop="ba", logit_bias={"2": 100})  # writes "ab" again and again
+    found = answer(prompt="ab", stop="ba", logit_bias={"2": 100})  # generates "ab" repeatedly
     running.kill()
 choice = json.loads(found)["choices"][0] if "choices" in found else sys.exit(2)
 if (choice["text"], choice["finish_reason"]) != ("a", "stop"):
-    sys.exit(f"DEFECT: got {choice['text']!r}, {choice['finish_reason']}, should be 'a', stop")
+    got = f"{choice['text']!r} (finish_reason {choice['finish_reason']!r})"
+    sys.exit(f"DEFECT: got {got}, expected 'a' (finish_reason 'stop')")

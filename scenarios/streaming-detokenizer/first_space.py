@@ -1,4 +1,4 @@
-"""The fast detokenizer of mlx-lm drops the space that a text begins with."""
+"""mlx-lm's BPEStreamingDetokenizer drops a space at the start of a text."""
 
 import sys
 
@@ -26,6 +26,6 @@ got += streamer.last_segment
 
 want = tokenizer.decode(ids)
 if got != want:
-    print(f"DEFECT: streamed {got!r}, should be {want!r}")
+    print(f"DEFECT: streamed {got!r}, expected {want!r}")
     sys.exit(1)
-print("right")
+print("OK")

@@ -1,4 +1,4 @@
-"""DecodeStream of tokenizers never gives a U+FFFD at the end of a text."""
+"""DecodeStream in tokenizers never emits a U+FFFD at the end of a text."""
 
 import sys
 
@@ -20,6 +20,6 @@ got = "".join(stream.step(tokenizer, token) or "" for token in ids)
 
 want = tokenizer.decode(ids)
 if got != want:
-    print(f"DEFECT: streamed {got!r}, should be {want!r}")
+    print(f"DEFECT: streamed {got!r}, expected {want!r}")
     sys.exit(1)
-print("right")
+print("OK")

@@ -1,5 +1,5 @@
-# split_between_processes overwrites the dictionary of its caller
-# At fault: accelerate 1.13.0, 1.15.0. No right version known.
+# split_between_processes overwrites the caller's dictionary
+# Affected: accelerate 1.13.0, 1.15.0. No fixed version known.
 import os
 import sys
 
@@ -32,6 +32,6 @@ if __name__ == "__main__":
     mp.spawn(rank_main, (store.port, answers), nprocs=2)
     got = sorted(answers.get() + answers.get())
     if got != ["a", "b", "c", "d"]:
-        print(f"DEFECT: the second pass over a, b, c, d works on {got}, should be all four")
+        print(f"DEFECT: the second pass over a, b, c, d processed {got}, expected all four")
         sys.exit(1)
-    print("right")
+    print("OK")

@@ -1,5 +1,5 @@
-# The gradient of amax() of a sharded DTensor is NaN everywhere
-# At fault: torch 2.13.0. No right version known.
+# backward() of amax() on a sharded DTensor produces a NaN gradient
+# Affected: torch 2.13.0. No fixed version known.
 # No report found (searched 2026-11-27 for "DTensor amax backward NaN gradient
 # evenly_distribute_backward Partial max").
 import os
@@ -37,6 +37,6 @@ if __name__ == "__main__":
         mp.spawn(rank_main, (folder, answers), nprocs=2)
     got, want = answers.get()
     if got != want:
-        print(f"DEFECT: the gradient is {got}, should be {want}")
+        print(f"DEFECT: got gradient {got}, expected {want}")
         sys.exit(1)
-    print("right")
+    print("OK")

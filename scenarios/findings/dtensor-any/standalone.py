@@ -1,5 +1,5 @@
-# any() of a sharded DTensor counts ranks once it is converted to a number
-# At fault: torch 2.13.0. No right version known.
+# any() on a sharded DTensor counts ranks when it is converted to a number
+# Affected: torch 2.13.0. No fixed version known.
 import os
 import sys
 import tempfile
@@ -33,6 +33,6 @@ if __name__ == "__main__":
         mp.spawn(rank_main, (folder, answers), nprocs=2)
     got, want = answers.get()
     if got != want:
-        print(f"DEFECT: any().float() is {got}, should be {want}")
+        print(f"DEFECT: any().float() returned {got}, expected {want}")
         sys.exit(1)
-    print("right")
+    print("OK")

@@ -1,5 +1,5 @@
 # conv1d of channel-sharded DTensors returns different values on each rank
-# At fault: torch 2.13.0. No right version known.
+# Affected: torch 2.13.0. No fixed version known.
 import os
 import sys
 import tempfile
@@ -35,6 +35,6 @@ if __name__ == "__main__":
         mp.spawn(rank_main, (folder, answers), nprocs=2)
     got, want = answers.get()
     if got != want:
-        print(f"DEFECT: conv1d gave the two ranks {got}, should be {want}")
+        print(f"DEFECT: conv1d returned {got} on the two ranks, expected {want}")
         sys.exit(1)
-    print("right")
+    print("OK")

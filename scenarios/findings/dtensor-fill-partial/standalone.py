@@ -1,5 +1,5 @@
-# fill_() of a partial DTensor stores the value times the number of ranks
-# At fault: torch 2.13.0. No right version known.
+# fill_() on a partial DTensor stores the value times the number of ranks
+# Affected: torch 2.13.0. No fixed version known.
 import os
 import sys
 import tempfile
@@ -33,6 +33,6 @@ if __name__ == "__main__":
         mp.spawn(rank_main, (folder, answers), nprocs=2)
     got, want = answers.get()
     if got != want:
-        print(f"DEFECT: after fill_(3.0) the tensor reads back as {got}, should be {want}")
+        print(f"DEFECT: after fill_(3.0) the tensor reads back as {got}, expected {want}")
         sys.exit(1)
-    print("right")
+    print("OK")

@@ -1,5 +1,5 @@
 # Adding an integer DTensor to a partial sum converts it to float32 and rounds
-# At fault: torch 2.13.0. No right version known.
+# Affected: torch 2.13.0. No fixed version known.
 import os
 import sys
 import tempfile
@@ -35,6 +35,6 @@ if __name__ == "__main__":
         mp.spawn(rank_main, (folder, answers), nprocs=2)
     got, want = answers.get()
     if got != want:
-        print(f"DEFECT: the sum is {got}, should be {want}")
+        print(f"DEFECT: got sum {got}, expected {want}")
         sys.exit(1)
-    print("right")
+    print("OK")

@@ -1,5 +1,5 @@
-# The gradient of mse_loss of a sharded DTensor is too large by the world size
-# At fault: torch 2.13.0. No right version known.
+# The gradient of mse_loss on a sharded DTensor is multiplied by the world size
+# Affected: torch 2.13.0. No fixed version known.
 import os
 import sys
 import tempfile
@@ -35,6 +35,6 @@ if __name__ == "__main__":
         mp.spawn(rank_main, (folder, answers), nprocs=2)
     got, want = answers.get()
     if got != want:
-        print(f"DEFECT: the gradient is {got}, should be {want}")
+        print(f"DEFECT: got gradient {got}, expected {want}")
         sys.exit(1)
-    print("right")
+    print("OK")

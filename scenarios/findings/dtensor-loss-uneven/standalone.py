@@ -1,5 +1,5 @@
-# Mean losses of an unevenly sharded DTensor weigh every rank alike
-# At fault: torch 2.13.0. No right version known.
+# Mean losses on an unevenly sharded DTensor weight every rank equally
+# Affected: torch 2.13.0. No fixed version known.
 import os
 import sys
 import tempfile
@@ -20,7 +20,7 @@ os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 def rank_main(rank, folder, answers):
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
     mesh = init_device_mesh("cpu", (2,))
-    plain = torch.tensor([[0.0], [0.0], [3.0]])  # rank 0 holds two rows, rank 1 one
+    plain = torch.tensor([[0.0], [0.0], [3.0]])  # two rows on rank 0, one on rank 1
     split = distribute_tensor(plain, mesh, [Shard(0)])
     got = mse_loss(split, torch.zeros_like(split)).full_tensor()
     if rank == 0:
@@ -34,6 +34,6 @@ if __name__ == "__main__":
         mp.spawn(rank_main, (folder, answers), nprocs=2)
     got, want = answers.get()
     if got != want:
-        print(f"DEFECT: mse_loss is {got}, should be {want}")
+        print(f"DEFECT: mse_loss returned {got}, expected {want}")
         sys.exit(1)
-    print("right")
+    print("OK")

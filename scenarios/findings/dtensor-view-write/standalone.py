@@ -1,5 +1,5 @@
-# Writing to a slice of a sharded DTensor is silently lost
-# At fault: torch 2.13.0. No right version known.
+# Writes to a slice of a sharded DTensor are silently lost
+# Affected: torch 2.13.0. No fixed version known.
 import os
 import sys
 import tempfile
@@ -35,6 +35,6 @@ if __name__ == "__main__":
         mp.spawn(rank_main, (folder, answers), nprocs=2)
     got, want = answers.get()
     if got != want:
-        print(f"DEFECT: after x[1:3].mul_(10) the tensor is {got}, should be {want}")
+        print(f"DEFECT: after x[1:3].mul_(10) the tensor is {got}, expected {want}")
         sys.exit(1)
-    print("right")
+    print("OK")

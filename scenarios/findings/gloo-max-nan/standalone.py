@@ -1,5 +1,5 @@
-# all_reduce with MAX over gloo loses a NaN, depending on the rank that has it
-# At fault: torch 2.13.0. No right version known.
+# all_reduce with MAX over gloo drops a NaN, depending on which rank holds it
+# Affected: torch 2.13.0. No fixed version known.
 import os
 import sys
 import tempfile
@@ -33,6 +33,6 @@ if __name__ == "__main__":
         mp.spawn(rank_main, (folder, answers), nprocs=2)
     got, want = answers.get()
     if got != want:
-        print(f"DEFECT: MAX with the NaN on rank 0, then on rank 1, is {got}, should be {want}")
+        print(f"DEFECT: MAX with NaN on rank 0, then on rank 1, returned {got}, expected {want}")
         sys.exit(1)
-    print("right")
+    print("OK")

@@ -1,5 +1,5 @@
-# reduce() of a conjugated tensor over gloo silently leaves it unreduced
-# At fault: torch 2.13.0. No right version known.
+# reduce() over gloo silently leaves a conjugated tensor unreduced
+# Affected: torch 2.13.0. No fixed version known.
 import os
 import sys
 import tempfile
@@ -30,6 +30,6 @@ if __name__ == "__main__":
         mp.spawn(rank_main, (folder, answers), nprocs=2)
     got, want = answers.get()
     if got != want:
-        print(f"DEFECT: reduce() over two ranks gave {got}, should be {want}")
+        print(f"DEFECT: reduce() over two ranks produced {got}, expected {want}")
         sys.exit(1)
-    print("right")
+    print("OK")

@@ -1,5 +1,5 @@
-# gloo collectives read and write past a view that is not contiguous
-# At fault: torch 2.13.0. No right version known.
+# gloo collectives read and write outside a non-contiguous view
+# Affected: torch 2.13.0. No fixed version known.
 import os
 import sys
 import tempfile
@@ -32,6 +32,6 @@ if __name__ == "__main__":
         mp.spawn(rank_main, (folder, answers), nprocs=2)
     got, want = answers.get()
     if got != want:
-        print(f"DEFECT: after all_reduce the view is {got}, should be {want}")
+        print(f"DEFECT: after all_reduce the view is {got}, expected {want}")
         sys.exit(1)
-    print("right")
+    print("OK")

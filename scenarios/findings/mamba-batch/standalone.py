@@ -1,4 +1,4 @@
-# A Mamba of mlx-lm answers otherwise when it is batched with a longer prompt
+# Mamba in mlx-lm generates different tokens when batched with a longer prompt
 import sys
 
 try:
@@ -21,7 +21,7 @@ short, long = [3, 1, 4, 1, 5], list(range(20, 41))
 
 
 def answer(prompts):
-    """Six tokens after the first of the prompts, which are read as one batch."""
+    """Return six tokens generated for the first prompt when all prompts form one batch."""
     generator = BatchGenerator(model, prefill_step_size=8)
     first, *_ = generator.insert(prompts, [6] * len(prompts))
     found = []
@@ -33,6 +33,6 @@ def answer(prompts):
 
 want, got = answer([short]), answer([short, long])
 if got != want:
-    print(f"DEFECT: beside a longer prompt it answers {got}, should be {want}")
+    print(f"DEFECT: generated {got} next to a longer prompt, expected {want}")
     sys.exit(1)
-print("right")
+print("OK")

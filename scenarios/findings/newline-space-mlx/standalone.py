@@ -1,4 +1,4 @@
-# mlx-lm's general detokenizer drops the space that begins a line
+# mlx-lm's NaiveStreamingDetokenizer drops a space at the start of a line
 import sys
 
 try:
@@ -24,6 +24,6 @@ got += streamer.last_segment
 
 want = tokenizer.decode(ids)
 if got != want:
-    print(f"DEFECT: streamed {got!r}, should be {want!r}")
+    print(f"DEFECT: streamed {got!r}, expected {want!r}")
     sys.exit(1)
-print("right")
+print("OK")

@@ -1,4 +1,4 @@
-# TextStreamer of transformers drops the space that begins a line
+# TextStreamer in transformers drops a space at the start of a line
 import sys
 
 try:
@@ -24,6 +24,6 @@ streamer.end()
 
 got, want = "".join(pieces), tokenizer.decode(ids)
 if got != want:
-    print(f"DEFECT: streamed {got!r}, should be {want!r}")
+    print(f"DEFECT: streamed {got!r}, expected {want!r}")
     sys.exit(1)
-print("right")
+print("OK")

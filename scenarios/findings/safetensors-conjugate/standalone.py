@@ -1,5 +1,5 @@
-# A conjugated torch tensor is saved without the conjugation
-# At fault: safetensors 0.8.0. No right version known.
+# save() stores a conjugated torch tensor without the conjugation
+# Affected: safetensors 0.8.0. No fixed version known.
 import sys
 
 try:
@@ -12,6 +12,6 @@ except (ImportError, AttributeError) as missing:
 tensor = torch.tensor([1 + 2j]).conj()
 got = load(save({"a": tensor}))["a"]
 if not torch.equal(got, tensor):
-    print(f"DEFECT: {tensor.tolist()} reads back as {got.tolist()}, should be the same")
+    print(f"DEFECT: {tensor.tolist()} read back as {got.tolist()}, expected the same values")
     sys.exit(1)
-print("right")
+print("OK")

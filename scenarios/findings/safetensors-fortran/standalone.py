@@ -1,5 +1,5 @@
-# Numpy arrays in Fortran order are saved with their values out of place
-# At fault: safetensors 0.8.0. Right: 0.7.0.
+# NumPy arrays in Fortran order are saved with their values out of place
+# Affected: safetensors 0.8.0. Not affected: 0.7.0.
 import sys
 
 try:
@@ -12,6 +12,6 @@ except (ImportError, AttributeError) as missing:
 array = np.arange(6, dtype=np.float32).reshape(2, 3).T
 got = load(save({"a": array}))["a"]
 if not np.array_equal(got, array):
-    print(f"DEFECT: {array.tolist()} reads back as {got.tolist()}, should be the same")
+    print(f"DEFECT: {array.tolist()} read back as {got.tolist()}, expected the same values")
     sys.exit(1)
-print("right")
+print("OK")

@@ -1,5 +1,5 @@
 # get_slice silently ignores the step of a slice
-# At fault: safetensors 0.7.0. Right: 0.8.0.
+# Affected: safetensors 0.7.0. Not affected: 0.8.0.
 import sys
 import tempfile
 
@@ -17,6 +17,6 @@ with tempfile.NamedTemporaryFile(suffix=".safetensors") as file:
     with safe_open(file.name, "numpy") as stored:
         got = stored.get_slice("a")[::2]
 if got.tolist() != array[::2].tolist():
-    print(f"DEFECT: [::2] gave {got.tolist()}, should be {array[::2].tolist()}")
+    print(f"DEFECT: [::2] returned {got.tolist()}, expected {array[::2].tolist()}")
     sys.exit(1)
-print("right")
+print("OK")

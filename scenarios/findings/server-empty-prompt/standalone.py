@@ -38,5 +38,5 @@ with tempfile.TemporaryDirectory() as folder:
     before, _, after = [status_of(prompt=prompt) for prompt in ("a", "", "a")]
     running.kill()
 if after != 200:
-    print(f"DEFECT: after an empty prompt the server answers {after}, should be {before}")
+    print(f"DEFECT: after an empty prompt, the next request got status {after}, expected {before}")
 sys.exit(2 if before != 200 else after != 200)

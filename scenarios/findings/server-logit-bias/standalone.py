@@ -38,5 +38,5 @@ with tempfile.TemporaryDirectory() as folder:
     before, _, after = [status_of(logit_bias=bias) for bias in ({}, {"2000000000": 1.0}, {})]
     running.kill()
 if after != 200:
-    print(f"DEFECT: after the request the server answers {after} (0: gone), should be {before}")
+    print(f"DEFECT: the next request got status {after} (0: no server), expected {before}")
 sys.exit(2 if before != 200 else after != 200)

@@ -1,4 +1,4 @@
-# mlx_lm.server leaves out the logprobs of a streamed answer
+# mlx_lm.server omits the logprobs from a streamed response
 import http.client
 import json
 import subprocess
@@ -39,5 +39,5 @@ with tempfile.TemporaryDirectory() as folder:
     whole, streamed = answer(**given), answer(**given, stream=True)
     running.kill()
 if '"logprob"' not in streamed:
-    print("DEFECT: the whole answer has logprobs and the streamed answer has none")
+    print("DEFECT: the non-streamed response has logprobs, but the streamed response has none")
 sys.exit('"logprob"' not in streamed if '"logprob"' in whole else 2)

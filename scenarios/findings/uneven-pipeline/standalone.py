@@ -1,4 +1,4 @@
-"""The pipeline of mlx-lm leaves out layers that the ranks do not divide."""
+"""mlx-lm pipelines skip layers when the ranks do not divide them evenly."""
 
 import sys
 
@@ -10,7 +10,7 @@ except (ImportError, AttributeError) as missing:
 
 
 class Group:
-    """Stands for rank RANK of two: pipeline() asks for no more."""
+    """Stand-in for the group of two ranks: pipeline() needs nothing else."""
 
     def __init__(self, rank):
         self.rank, self.size = lambda: rank, lambda: 2
@@ -23,6 +23,6 @@ for rank in range(2):
     model.pipeline(Group(rank))
     held += model.pipeline_layers
 if sorted(held) != ["first", "second", "third"]:
-    print(f"DEFECT: two ranks run the layers {sorted(held)}, should be each of three once")
+    print(f"DEFECT: two ranks run the layers {sorted(held)}, expected all three")
     sys.exit(1)
-print("right")
+print("OK")
