@@ -212,7 +212,7 @@ class Farm:
             there = EnvironmentFacts.model_validate(description.get("environment"))
             pid = int(description["pid"])
         except (ValidationError, KeyError, TypeError, ValueError):
-            raise AnswerRefused("it did not identify itself the way our process does") from None
+            raise AnswerRefused("it did not identify itself as a process of this run") from None
         if why := _unlike(there, self._order.machine):
             return f"node {node.number}: {why}"
         lacking, _ = self._answer(node.ask("lacks", digests=sorted(self._order.sources)))
