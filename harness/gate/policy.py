@@ -53,7 +53,7 @@ class Signers(Model):
         description="Keys that may sign, in git's format; a file next to the policy.",
     )
     revoked: Inside | None = Field(None, description="Revoked keys; a file next to the policy.")
-    roles: Roles = Field(description="The names of allowed_signers that have each role.")
+    roles: Roles = Field(description="For each role, names from allowed_signers.")
 
 
 class Signatures(Model):
@@ -68,8 +68,8 @@ class Signatures(Model):
 class LeastTrials(Model):
     """The least number of counted trials in every cell."""
 
-    candidate: Annotated[int, Field(ge=1)] = Field(1, description="Of the candidate.")
-    control: Annotated[int, Field(ge=1)] = Field(1, description="Of the control.")
+    candidate: Annotated[int, Field(ge=1)] = Field(1, description="Trials of the candidate.")
+    control: Annotated[int, Field(ge=1)] = Field(1, description="Trials of the control.")
 
 
 class AllowedStartFile(Model):

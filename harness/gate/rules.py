@@ -278,8 +278,8 @@ def _challenge(basis: GateBasis, _required: Required, report: Report) -> Ruling:
         return (
             "REFUSED",
             (
-                f"the report has {what}, but {basis.challenge!r} is required; it was made for"
-                " something else"
+                f"the report has {what}, but {basis.challenge!r} is required; it was made for a"
+                " different request"
             ),
         )
     return "MET", f"the signed report contains {basis.challenge!r}"

@@ -57,24 +57,27 @@ Word = Literal[
 # explanation yet.
 WALKED: tuple[Answer, ...] = ("NOT REPRODUCED", "SAME VERDICT, DIFFERENT FAILURE")
 
+OTHER_INTERPRETER = (
+    "changing the interpreter changes every package; start rankproof with that interpreter"
+)
 OTHER_PACKAGES = (
     "an environment made for it would also change other packages; set it in the scenario"
     " (environment)"
 )
 CANNOT = {
     "nix": "enter that environment and reproduce in it",
-    "python": "changing the interpreter changes every package; start rankproof with that one",
-    "implementation": "changing the interpreter changes every package; start rankproof with that"
-    " one",
-    "system": "this machine has one system",
-    "machine": "this machine has one kind of processor",
-    "cpu": "this machine has one kind of processor",
+    "python": OTHER_INTERPRETER,
+    "implementation": OTHER_INTERPRETER,
+    "system": "this machine has only one operating system",
+    "machine": "this machine has only one kind of processor",
+    "cpu": "this machine has only one kind of processor",
     "cores": "it belongs to the machine; the processors that may be used are varied as affinity",
     "gpu": "it needs the other run's GPU or driver",
     "memory": "the machine's",
     "variant": "it is installed, not set; enter that environment and reproduce in it",
     "lock_sha256": "it is installed, not set; enter that environment and reproduce in it",
-    "rankproof": "another version of Rankproof also judges differently; reproduce with that one",
+    "rankproof": "another version of Rankproof also judges differently; reproduce with that"
+    " version",
 }
 
 

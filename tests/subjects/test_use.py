@@ -393,7 +393,7 @@ def test_a_report_of_a_ready_subject_is_reproduced(
 
     elsewhere = ann("reproduce", report, "--source", str(project), cwd=project)
     assert elsewhere.code == 64, elsewhere.out
-    assert "comes with Rankproof, so its candidate has no other source" in elsewhere.out
+    assert "is a built-in subject, so its candidate's source cannot be changed" in elsewhere.out
 
     bundle = ann("bundle", report, "--out", str(tmp_path / "sums.tar.xz"))
     assert bundle.code == 0, bundle.out

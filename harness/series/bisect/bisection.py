@@ -386,7 +386,7 @@ class Bisection:
         self.says(
             f"{record.package} {self.versions[0]} to {self.versions[-1]} in {record.id}:"
             f" {plural(many, 'version')}, at most {plural(min(many, steps), 'step')} unless some"
-            " cannot be told"
+            " are inconclusive"
         )
         if record.left_out:
             out = [f"{version} ({why})" for version, why in record.left_out.items()]

@@ -438,7 +438,7 @@ class WireProcess:
             while select.select([self._channel], [], [], max(0.0, end - time.monotonic()))[0]:
                 for message, descriptors in self._said.receive():
                     return message, descriptors
-        raise WireLost("the process that links the test hosts did not get ready")
+        raise WireLost("the process that links the test hosts did not become ready")
 
 
 def _close_all_but(kept: int) -> None:

@@ -333,7 +333,9 @@ class MachineShare:
                 self._end("the deadline has passed, but the run did not stop the ranks")
             if self._by is not None and now >= self._by:
                 self._pipes.hang_up()
-                raise ServerFailed(f"the supervisor did not stop the ranks within {GONE_WITHIN:g} s")
+                raise ServerFailed(
+                    f"the supervisor did not stop the ranks within {GONE_WITHIN:g} s"
+                )
             due = [until if self._by is None else self._by]
             if self._standing is not None and self._standing.is_asked:
                 due.append(now + self._standing.look())

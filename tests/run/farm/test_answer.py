@@ -114,9 +114,7 @@ def test_what_is_not_a_trial_is_refused(lie: str) -> None:
 @pytest.mark.parametrize("key", sorted(ABOUT))
 def test_another_trial_is_refused(key: str) -> None:
     """The results of another trial, cell, arm, seed or node are refused."""
-    with pytest.raises(
-        AnswerRefused, match=f"a different trial from the requested trial: its {key} is"
-    ):
+    with pytest.raises(AnswerRefused, match=f"it did not send the requested trial: its {key} is"):
         taken(left(**{key: "other"}), lambda files, content: (files, content))
 
 
