@@ -426,7 +426,7 @@ def _demand_own_code(copy: ReportCopy) -> None:
         )
     if (use := copy.scenario.subject.use) is not None:
         raise SourceError(
-            f"{use} is a built-in subject, so its candidate's source cannot be changed; remove"
+            f"{use} is a ready-made subject, so its candidate's source cannot be changed; remove"
             " --source or --candidate"
         )
 

@@ -243,13 +243,13 @@ def test_code_that_is_not_the_commits(place: Place, copy: Make) -> None:
         (None, None, "the commit's code"),
         ({"patch": "a.patch"}, None, "the commit's code with the scenario's patch"),
         ({"repo": "./x"}, None, "code of ./x"),
-        (None, "torch-pipeline", "the ready subject torch-pipeline"),
+        (None, "torch-pipeline", "the ready-made subject torch-pipeline"),
     ],
 )
 def test_the_row_names_whose_code_ran(
     place: Place, copy: Make, revision: dict[str, str] | None, use: str | None, ran: str
 ) -> None:
-    """Where a patch, another repository or a ready subject was the candidate, the row does not say
+    """Where a patch, another repository or a ready-made subject was the candidate, the row does not say
     the commit alone.
     """
     record = Record.decode((copy().sign().folder / "results.json").read_bytes())
