@@ -325,8 +325,8 @@ def _failures(basis: GateBasis, mine: Sequence[Report], deciding: Report) -> Rul
         return (
             "MET",
             (
-                f"{len(failed)} of {plural(len(mine), 'report')} are a FAIL; by the policy the newest"
-                " counts"
+                f"{len(failed)} of {plural(len(mine), 'report')} are a FAIL, but the policy counts"
+                " only the newest"
             ),
         )
     return (

@@ -322,12 +322,12 @@ def demand_supplies(
             lines = parse_requirements(text, name=file)
         except ScenarioError as error:
             raise RecordError(
-                f"the {arm}'s file of requirements cannot be read again: {error}"
+                f"the {arm}'s requirements file cannot be read again: {error}"
             ) from None
         files = {package.name: (package.version, package.wheel) for package in made.packages}
         if wrong := next(unmet_requirements(lines, files, built=wanted.checkouts), ""):
             raise RecordError(
-                f"the {arm}'s environment does not match its file of requirements: {wrong}"
+                f"the {arm}'s environment does not match its requirements file: {wrong}"
             )
     if made.checkouts.keys() != wanted.checkouts.keys():
         raise RecordError(f"the {arm}'s packages from checkouts differ from the scenario's")

@@ -212,9 +212,9 @@ def _towards(
             return "this system does not let a process choose its processors"
         if not 0 < wanted < here.affinity:
             return (
-                "fewer can be used on this machine"
+                "fewer processors can be used on this machine"
                 if wanted > 0
-                else ("it is not recorded by runs")
+                else ("runs do not record it")
             )
         return OneChange(
             what=AFFINITY, before=difference.now, after=difference.then, why=as_then, usable=wanted
@@ -231,7 +231,7 @@ def _towards(
         )
     if difference.what == JOBS:
         if reproduced.jobs < 1:
-            return "it is not recorded by runs"
+            return "runs do not record it"
         if reproduced.jobs > WORLDS_PER_CORE * max(1, here.affinity):
             return (
                 f"more than {WORLDS_PER_CORE} worlds for each usable processor would measure only"

@@ -181,8 +181,8 @@ class Reference(Model):
     entry: Entry | None = Field(
         None,
         description=(
-            "module:function in the candidate's code (default: the subject's entry; for a ready"
-            " subject that splits a model, its entry for the whole model)."
+            "module:function in the candidate's code (default: the subject's entry; for a"
+            " ready-made subject that splits a model, its entry for the whole model)."
         ),
     )
     backend: Literal["none", "gloo"] = Field(
@@ -263,7 +263,8 @@ class Subject(Model):
     compare: Compare | None = Field(
         None,
         description=(
-            "Instead of candidate and control: two arms, a and b, that must give the same values."
+            "Instead of candidate and control: two arms, a and b, that must produce the same"
+            " values."
         ),
     )
 

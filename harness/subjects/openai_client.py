@@ -69,7 +69,7 @@ OPENAI_CLIENT = ReadySubject(
             default=("Once upon a time", "The capital of France is", "One, two, three,"),
         ),
         "api": Argument(
-            does="chat: each prompt is the message of a user",
+            does="chat: each prompt is a user message",
             default="completions",
             choices=("completions", "chat"),
         ),

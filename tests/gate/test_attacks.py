@@ -287,7 +287,7 @@ def test_scenario_deselected(place: Place, copy: Make) -> None:
     made.sign()
     found = place.gate()
     assert not_met(found) == {"report": "MISSING"}
-    assert row(found, "verified").reason == "1 report of this commit, all verified"
+    assert row(found, "verified").reason == "1 report for this commit, all verified"
 
 
 def test_shallow_clone(place: Place, copy: Make, tmp_path: Path) -> None:

@@ -593,5 +593,5 @@ def test_a_failure_of_a_changed_tree_is_not_the_commits(place: Place, copy: Make
     copy().sign()
     found = place.gate()
     assert _words(found) == ("OPEN", {})
-    said = "none of 1 report of this commit is a FAIL; 1 report of a changed tree not counted"
+    said = "none of 1 report for this commit is a FAIL; 1 report of a changed tree not counted"
     assert row(found, "failures").reason == said

@@ -219,7 +219,8 @@ def test_the_number_of_usable_processors_is_varied(
     with usable(1):
         planned = ann("reproduce", str(on_two), "--vary", "--dry-run")
     assert (
-        "not varied: affinity: 2 then, 1 here: fewer can be used on this machine" in planned.out
+        "not varied: affinity: 2 then, 1 here: fewer processors can be used on this machine"
+        in planned.out
     ), planned.out
 
 

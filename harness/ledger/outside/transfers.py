@@ -237,9 +237,7 @@ class _TransferComparison:
             odd = [rank for rank, part in results.items() if part.digest != usual]
             if odd:
                 ranks = tuple(odd) if 2 * many > len(results) else tuple(results)
-                yield _of_sum(
-                    ranks, odd[0], calls[odd[0]], "a result that the other ranks did not receive"
-                )
+                yield _of_sum(ranks, odd[0], calls[odd[0]], "what the other ranks did not get")
             return
         if first.reduction != "sum":
             return
@@ -289,15 +287,11 @@ class _TransferComparison:
         before = (self._given(same[0], to=to) if same else None) or {}
         for rank, sketch in sketches.items():
             if off.is_by(-sketch.total):
-                explained.append((rank, f"the sum without the contribution of rank {rank}"))
+                explained.append((rank, f"the sum without what rank {rank} gave"))
             if off.is_by(sketch.total):
-                explained.append(
-                    (rank, f"the sum with the contribution of rank {rank} counted twice")
-                )
+                explained.append((rank, f"the sum with what rank {rank} gave twice"))
             if rank in before and off.is_by(before[rank].total - sketch.total):
-                explained.append(
-                    (rank, f"the sum with the contribution of rank {rank} to the previous call")
-                )
+                explained.append((rank, f"the sum with what rank {rank} gave in the call before"))
         return explained[0] if len(explained) == 1 else None
 
     def _like(self, digest: int, *, near: int, call: Call) -> str:

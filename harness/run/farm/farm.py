@@ -104,7 +104,7 @@ def refusal(scenario: Scenario, *, environments: Collection[str]) -> str | None:
         "its ranks use the user's own home folder, which differs on each node": (
             scenario.world.home_is == "shared"
         ),
-        "an arm has its own environment, which is made on this machine": environments,
+        "an arm has its own environment, which is created on this machine": environments,
     }
     return next((why for why, holds in reasons.items() if holds), None)
 

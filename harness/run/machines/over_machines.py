@@ -200,8 +200,8 @@ def refusal(scenario: Scenario, *, over_ray: bool = False) -> str:
         )
     if getattr(control, "hang", None) is not None:
         reasons.append(
-            "a hang can be proved only on a single machine; state another way in which the control"
-            " fails"
+            "a hang can be proved only on a single machine; state a different way in which the"
+            " control fails"
         )
     if scenario.world.home_is == "shared" or scenario.world.home is not None:
         reasons.append(
@@ -303,7 +303,7 @@ def reached(named: Hostfile | None, *, needs: Needs, cancel: int) -> Iterator[Ov
         )
         if first != machine.name:
             problems.append(
-                "it is another name for a machine that the hostfile already has; keep one of the"
+                "it is another name for a machine that the hostfile already lists; keep one of the"
                 " names, with the slots of both"
             )
         if problems:

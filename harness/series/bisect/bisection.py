@@ -406,7 +406,8 @@ class Bisection:
         self.says(
             f"  {version}{' (the control)' if side == 'control' else ''}: download"
             f" {amount(held.plan.known_bytes)} at most, {len(held.plan.chosen)} packages,"
-            f" {f'moved: {listing(moved, most=8)}' if moved else 'everything else held'} ..."
+            f" {f'also changed: {listing(moved, most=8)}' if moved else 'nothing else changed'}"
+            " ..."
         )
 
     def _write(self) -> None:

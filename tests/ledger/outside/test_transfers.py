@@ -145,9 +145,9 @@ def test_who_is_to_blame_for_a_part(
 @pytest.mark.parametrize(
     ("result", "ranks", "like"),
     [
-        (11.0, (1,), "the sum without the contribution of rank 1"),
-        (51.0, (1,), "the sum with the contribution of rank 1 counted twice"),
-        (37.0, (1,), "the sum with the contribution of rank 1 to the previous call"),
+        (11.0, (1,), "the sum without what rank 1 gave"),
+        (51.0, (1,), "the sum with what rank 1 gave twice"),
+        (37.0, (1,), "the sum with what rank 1 gave in the call before"),
         (32.7, (0, 1, 2), ""),
     ],
 )
@@ -245,7 +245,7 @@ def test_a_maximum_is_held_against_what_the_others_got() -> None:
     assert of(*results(5, 5, 5)).damage is None
     found = of(*results(5, 6, 5)).damage
     assert found is not None
-    assert (found.ranks, found.like) == ((1,), "a result that the other ranks did not receive")
+    assert (found.ranks, found.like) == ((1,), "what the other ranks did not get")
 
 
 def test_what_nobody_knows_is_not_compared() -> None:
