@@ -73,7 +73,7 @@ CANNOT = {
     "cpu": "this machine has only one kind of processor",
     "cores": "it belongs to the machine; the processors that may be used are varied as affinity",
     "gpu": "it needs the other run's GPU or driver",
-    "memory": "the machine's",
+    "memory": "it belongs to the machine",
     "variant": "it is installed, not set; enter that environment and reproduce in it",
     "lock_sha256": "it is installed, not set; enter that environment and reproduce in it",
     "rankproof": "another version of Rankproof also judges differently; reproduce with that"
@@ -108,9 +108,7 @@ class OneChange:
     @property
     def description(self) -> str:
         """In one line."""
-        before, after = (
-            "not there" if value is None else value for value in (self.before, self.after)
-        )
+        before, after = ("none" if value is None else value for value in (self.before, self.after))
         return f"{self.what}: {after} instead of {before} ({self.why})"
 
     @contextmanager

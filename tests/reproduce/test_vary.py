@@ -149,7 +149,7 @@ def test_a_different_failure_is_explained_as_well(
     assert answer_of(runs(bob)[0]) == "SAME VERDICT, DIFFERENT FAILURE", done.out
     assert done.code == 1
     assert (
-        "variable TZ: Etc/GMT-1 instead of not there (as in the first run): flips it, REPRODUCED, "
+        "variable TZ: Etc/GMT-1 instead of none (as in the first run): flips it, REPRODUCED, "
         in done.out
     )
     assert f"world.env.OMP_NUM_THREADS: 2 instead of 1 {ALIKE}: flips it, REPRODUCED, " in done.out
