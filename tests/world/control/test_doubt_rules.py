@@ -148,7 +148,7 @@ def test_datagrams_come_from_whoever_has_the_port() -> None:
         (end(f"{LOCAL}:5", f"{LOCAL}:0", state=LISTEN), ""),
         (end(f"{LOCAL}:5", f"{LOCAL}:0"), ""),
         (end(f"{LOCAL}:5", f"{AWAY}:6", state=7), ""),
-        (end(f"{LOCAL}:5", f"{AWAY}:6", state=SYN_SENT), "tries to connect to 10.0.0.9:6"),
+        (end(f"{LOCAL}:5", f"{AWAY}:6", state=SYN_SENT), "is connecting to 10.0.0.9:6"),
         (end(f"{LOCAL}:5", f"{AWAY}:1"), "outside the world"),
         (end(f"{LOCAL}:5", f"{AWAY}:6", state=CLOSE_WAIT), "outside the world"),
     ],
