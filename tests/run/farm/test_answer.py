@@ -73,7 +73,10 @@ LIES: dict[str, tuple[Callable[[list[list[JSON]], bytes], tuple[object, bytes]],
         lambda files, all_: ([*files, ["../../.ssh/authorized_keys", 0]], all_),
         "a file that no trial writes",
     ),
-    "rank": (lambda files, all_: ([*files, ["rank-2.log", 0]], all_), "no trial writes: rank-2.log"),
+    "rank": (
+        lambda files, all_: ([*files, ["rank-2.log", 0]], all_),
+        "no trial writes: rank-2.log",
+    ),
     "twice": (lambda files, all_: ([*files, files[1]], all_ + b"said"), "it sent rank-0.log twice"),
     "giant": (
         lambda files, all_: ([*files, ["rank-1.log", 2**20]], all_ + bytes(2**20)),
