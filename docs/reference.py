@@ -118,7 +118,7 @@ PAGES: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
         ("Backend", "BackendProperties", "PeerGone", "Rendezvous", "Opened", "Ports"),
     ),
     (
-        "A ready subject",
+        "A ready-made subject",
         "What a plug-in of the group `rankproof.subjects` is an instance of.",
         "harness.subjects.subject",
         ("ReadySubject", "Argument"),
@@ -387,7 +387,7 @@ def kinds() -> str:
         for name, one in _ours(backends.KINDS)
     ]  # fmt: skip
     parts.append(table(("backend", "joins ranks by", "imports in a rank", "makes a group"), rows))
-    parts.append("## Ready subjects")
+    parts.append("## Ready-made subjects")
     for name, subject in _ours(subjects.READY):
         parts += [
             f"### `{name}`",

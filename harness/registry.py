@@ -318,7 +318,9 @@ def _misfit(kind: object, base: type, name: str) -> str:
     if not is_kind:
         return f"it is not a {base.__module__}.{base.__qualname__}"
     if getattr(kind, "name", name) != name and not isinstance(kind, type):
-        return f"its name is {getattr(kind, 'name', name)}, but its entry point has another name"
+        return (
+            f"its name is {getattr(kind, 'name', name)}, but its entry point has a different name"
+        )
     # A missing declaration would otherwise show when somebody asks for it, in the middle of a run.
     lacking = [
         key

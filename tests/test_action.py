@@ -215,7 +215,7 @@ def test_a_push_is_run_signed_uploaded_and_gated(
     # The results of another workflow run are not this one's.
     later = job(clone("third"), run="78")
     assert not later.run(run="false", gate="true", leave_out=RUN)
-    assert "it was made for something else" in later.log["Ask the gate"]
+    assert "it was made for a different request" in later.log["Ask the gate"]
     assert later.outputs["gate-code"] == "1"
 
 

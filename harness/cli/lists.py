@@ -1,4 +1,4 @@
-"""The commands that list what there is: scenarios, ready subjects, kinds of faults, checks and
+"""The commands that list what there is: scenarios, ready-made subjects, kinds of faults, checks and
 backends, schemas.
 
 `rankproof list`, `faults`, `checks`, `backends` and `schema`; kinds of plug-ins are listed too.
@@ -48,7 +48,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             "--subjects",
             action="store_true",
-            help="list the ready subjects instead, with their purpose, arguments and events",
+            help="list the ready-made subjects instead, with their purpose, arguments and events",
         )
     elif name == "schema":
         parser.add_argument(
@@ -137,7 +137,7 @@ def _print_kinds(
 
 
 def _lines(subject: Any) -> Iterator[str]:
-    """Yield what is printed of a ready subject."""
+    """Yield what is printed of a ready-made subject."""
     yield subject.does
     for key, argument in subject.arguments.items():
         allowed = f": {', '.join(argument.choices)}" if argument.choices else ""

@@ -223,7 +223,7 @@ def _print_what_will_run(copy: ReportCopy, prepared: Prepared) -> None:
         f"program {' '.join(subject.program)}" if subject.program else f"entry {subject.function}"
     )
     if subject.use is not None:
-        what = f"ready subject {subject.use}, {what}"
+        what = f"ready-made subject {subject.use}, {what}"
     print(f"will run: {visible(what, LIMIT)}, as this user and with this user's permissions")
     print(f"  source: {visible(rebuilt.where, LIMIT)}")
     if rebuilt.candidate:

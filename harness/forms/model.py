@@ -341,7 +341,7 @@ def rank_set(value: Any) -> RankSet:
     seen: set[int] = set()
     for index, rank in enumerate(value):
         if type(rank) is not int or rank < 0:
-            raise complaint("must be a rank, a whole number from 0", at=index)
+            raise complaint("must be a rank: a whole number, 0 or more", at=index)
         if rank in seen:
             raise complaint("is in the list twice; keep one", at=index)
         seen.add(rank)

@@ -168,7 +168,7 @@ def _notes(basis: GateBasis, runs: Runs, others: Mapping[str, int]) -> list[str]
     if others:
         reports = plural(sum(others.values()), "report")
         commits = plural(len(others), "other commit")
-        notes.append(f"Not counted: {reports} of {commits}.")
+        notes.append(f"Not counted: {reports} for {commits}.")
     if runs.unfinished:
         notes.append(
             f"Not counted: {plural(runs.unfinished, 'unfinished run')}, which are unsigned."
@@ -238,9 +238,9 @@ def answer(requirements: Sequence[Requirement]) -> Answer:
 def _verified(reports: Sequence[Report], refusals: Sequence[Refusal]) -> Requirement:
     if not refusals:
         what = (
-            f"{plural(len(reports), 'report')} of this commit, all verified"
+            f"{plural(len(reports), 'report')} for this commit, all verified"
             if reports
-            else "no report of this commit"
+            else "no report for this commit"
         )
         return Requirement(scenario=None, name="verified", word="MET", reason=what)
     reasons = [f"{refusal.place}: {refusal.word}: {refusal.message}" for refusal in refusals]
@@ -265,7 +265,7 @@ def _of_scenario(
 
     if not mine:
         others = (
-            f"; the folder has reports of {some([commit[:12] for commit in elsewhere])}"
+            f"; the folder has reports for {some([commit[:12] for commit in elsewhere])}"
             if elsewhere
             else ""
         )
@@ -319,20 +319,20 @@ def _failures(basis: GateBasis, mine: Sequence[Report], deciding: Report) -> Rul
         else ""
     )
     if not failed:
-        return "MET", f"none of {plural(len(clean), 'report')} of this commit is a FAIL{changed}"
+        return "MET", f"none of {plural(len(clean), 'report')} for this commit is a FAIL{changed}"
     later = [report for report in failed if report.age > deciding.age]
     if basis.policy.failures == "newest" and not later:
         return (
             "MET",
             (
-                f"{len(failed)} of {plural(len(mine), 'report')} are a FAIL; by the policy the newest"
-                " counts"
+                f"{len(failed)} of {plural(len(mine), 'report')} are a FAIL, but the policy counts"
+                " only the newest"
             ),
         )
     return (
         "REFUSED",
         (
-            "a trusted report of this commit is a FAIL:"
+            "a trusted report for this commit is a FAIL:"
             f" {some([report.place for report in later or failed])}"
         ),
     )

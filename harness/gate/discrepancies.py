@@ -323,12 +323,12 @@ def _tree(name: str, arm: ArmSummary, basis: GateBasis, read: Read) -> Tree:
 
 
 def _not_ready(record: Record, use: str) -> tuple[str, ...]:
-    """Files that are not the ready subject's: it is not part of any commit, but of the version that
+    """Files that are not the ready-made subject's: it is not part of any commit, but of the version that
     decides.
     """
     code = {path: sha256(data) for path, data in READY[use].files().items()}
     return tuple(
-        f"{name}: {path} (not the ready subject {use} of this version of Rankproof)"
+        f"{name}: {path} (not the ready-made subject {use} of this version of Rankproof)"
         for name, arm in record.arms.items()
         for path in sorted(arm.files.keys() | code.keys())
         if arm.files.get(path) != code.get(path)

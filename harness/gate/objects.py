@@ -91,7 +91,7 @@ class Objects:
         commit = self._commit(name)
         if commit is None:
             raise NoCommit(
-                f"{printable(name)} is not a commit of this clone, or is ambiguous; fetch it, or"
+                f"{printable(name)} is not a commit in this clone, or is ambiguous; fetch it, or"
                 " pass the full id"
             )
         return commit

@@ -53,7 +53,7 @@ class Signers(Model):
         description="Keys that may sign, in git's format; a file next to the policy.",
     )
     revoked: Inside | None = Field(None, description="Revoked keys; a file next to the policy.")
-    roles: Roles = Field(description="The names of allowed_signers that have each role.")
+    roles: Roles = Field(description="For each role, names from allowed_signers.")
 
 
 class Signatures(Model):
@@ -68,8 +68,8 @@ class Signatures(Model):
 class LeastTrials(Model):
     """The least number of counted trials in every cell."""
 
-    candidate: Annotated[int, Field(ge=1)] = Field(1, description="Of the candidate.")
-    control: Annotated[int, Field(ge=1)] = Field(1, description="Of the control.")
+    candidate: Annotated[int, Field(ge=1)] = Field(1, description="Trials of the candidate.")
+    control: Annotated[int, Field(ge=1)] = Field(1, description="Trials of the control.")
 
 
 class AllowedStartFile(Model):
@@ -231,7 +231,7 @@ TEMPLATE = """\
 schema: 1
 # The scenarios that must have passed for the gate to open. Read, like the keys, from the trusted branch.
 signers:
-  allowed: allowed_signers              # beside this file; revoked: revoked_signers where a key was given up
+  allowed: allowed_signers              # next to this file; to revoke keys, add revoked: revoked_signers
   roles:                                # names of allowed_signers; a name without a role counts for nothing
     developer: []
     ci: [{name}]
@@ -241,11 +241,11 @@ require:
 {require}
 trials: {{candidate: {candidate}, control: {control}}}
 max_age: 7d
-challenge: optional                     # required: the gate asks for a text that the run has signed
+challenge: optional                     # required: each report must contain the text passed to the gate
 tree: clean
 max_jobs: 8
 environment: {{nix: false{locks}}}
-failures: refuse                        # a trusted FAIL of the commit stays one, also after a PASS
+failures: refuse                        # a trusted FAIL for the commit closes the gate, even with a later PASS
 """
 SIGNERS_TEMPLATE = """\
 # One line for each key: name, options, key. The names have their roles in policy.yaml.

@@ -140,7 +140,7 @@ def _code_that_ran(basis: GateBasis, required: Required, report: Report) -> Ruli
     if candidate is not None and candidate.patch is not None:
         whose += " with the scenario's patch"
     if scenario.use is not None:
-        whose = f"the ready subject {scenario.use}"
+        whose = f"the ready-made subject {scenario.use}"
     ran = f"the candidate ran {whose}{_built(report)}, according to the files that ranks report"
     return "MET", f"{ran}; other packages are compared with their own RECORD"
 
@@ -278,8 +278,8 @@ def _challenge(basis: GateBasis, _required: Required, report: Report) -> Ruling:
         return (
             "REFUSED",
             (
-                f"the report has {what}, but {basis.challenge!r} is required; it was made for"
-                " something else"
+                f"the report has {what}, but {basis.challenge!r} is required; it was made for a"
+                " different request"
             ),
         )
     return "MET", f"the signed report contains {basis.challenge!r}"

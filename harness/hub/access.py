@@ -155,7 +155,7 @@ class AccessLog:
                 )
             except OSError as error:
                 raise LogLost(
-                    f"access log {path}: cannot be opened: {error.strerror}; choose another file"
+                    f"access log {path} cannot be opened: {error.strerror}; choose another file"
                 ) from error
 
     def write(self, access: Access) -> None:

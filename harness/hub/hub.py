@@ -212,7 +212,7 @@ class Hub:
         except OSError as error:
             where = f"{self._host}:{self._port}"
             raise HubError(
-                f"{where}: cannot listen on this address: {error.strerror}; choose another --port"
+                f"cannot listen on {where}: {error.strerror}; choose another --port"
             ) from error
 
     def _failed(self, failed: asyncio.Future[None]) -> None:

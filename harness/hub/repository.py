@@ -124,14 +124,14 @@ def read_folder(folder: Path) -> dict[str, ServedRepository]:
     """
     if not folder.is_dir():
         raise HubError(
-            f"{folder}: this folder does not exist; `rankproof lab hub layouts --out {folder}`"
-            " creates an example"
+            f"{folder} does not exist; `rankproof lab hub layouts --out {folder}` creates an"
+            " example"
         )
     by_id: dict[str, dict[str, Revision]] = {}
     for identity, name, place in _places(folder):
         by_id.setdefault(identity, {})[name] = read_revision(place, name=name, root=folder)
     if not by_id:
-        raise HubError(f"{folder}: contains no repository; add a folder ORG/NAME with files")
+        raise HubError(f"{folder} contains no repository; add a folder ORG/NAME with files")
     return {
         identity: ServedRepository(identity, revisions)
         for identity, revisions in sorted(by_id.items())
@@ -153,7 +153,7 @@ def _places(folder: Path) -> Iterator[tuple[str, str, Path]]:
             name, revision = _named(inner)
             if not NAME.fullmatch(outer.name):
                 raise HubError(
-                    f"{outer}: is not a valid organisation name; rename it, using only letters,"
+                    f"{outer} is not a valid organisation name; rename it, using only letters,"
                     " digits, '.', '_' and '-'"
                 )
             yield f"{outer.name}/{name}", revision, inner
@@ -163,8 +163,8 @@ def _named(folder: Path) -> tuple[str, str]:
     name, _, revision = folder.name.partition("@")
     if not NAME.fullmatch(name):
         raise HubError(
-            f"{folder}: is not a valid repository name; rename it, using only letters, digits,"
-            " '.', '_' and '-'"
+            f"{folder} is not a valid repository name; rename it, using only letters, digits, '.',"
+            " '_' and '-'"
         )
     revision = unquote(revision) or MAIN
     if (
@@ -191,15 +191,15 @@ def read_revision(folder: Path, *, name: str, root: Path) -> Revision:
         real = path.resolve()
         if not real.is_relative_to(top):
             raise HubError(
-                f"{path}: is a link to a place outside {root}; copy the file into the repository"
+                f"{path} is a link to a place outside {root}; copy the file into the repository"
             )
         if not real.is_file():
-            raise HubError(f"{path}: is not a regular file; remove it from the repository")
+            raise HubError(f"{path} is not a regular file; remove it from the repository")
         file = _read_file(path, inside=path.relative_to(folder).as_posix(), patterns=patterns)
         files[file.path] = file
         if len(files) > FILE_LIMIT:
             raise HubError(
-                f"{folder}: contains more than {FILE_LIMIT} files; serve a smaller folder"
+                f"{folder} contains more than {FILE_LIMIT} files; serve a smaller folder"
             )
     files = dict(sorted(files.items()))
     folders = _folder_ids(files)
@@ -214,12 +214,12 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _refuse(error: OSError) -> None:
-    raise HubError(f"{error.filename}: cannot be read: {error.strerror}")
+    raise HubError(f"{error.filename} cannot be read: {error.strerror}")
 
 
 def _read_file(path: Path, *, inside: str, patterns: tuple[str, ...]) -> File:
     if any(not char.isprintable() for char in inside) or "\\" in inside:
-        raise HubError(f"{inside!r}: has a name that cannot be part of a URL; rename it")
+        raise HubError(f"{inside!r} has a name that cannot be part of a URL; rename it")
     try:
         with path.open("rb") as stream:
             status = os.fstat(stream.fileno())
@@ -229,7 +229,7 @@ def _read_file(path: Path, *, inside: str, patterns: tuple[str, ...]) -> File:
                 git.update(chunk)
                 sha.update(chunk)
     except OSError as error:
-        raise HubError(f"{path}: cannot be read: {error.strerror}") from error
+        raise HubError(f"{path} cannot be read: {error.strerror}") from error
     name = inside.rsplit("/", 1)[-1]
     lfs = status.st_size > LFS_FROM or any(
         fnmatch.fnmatchcase(inside if "/" in pattern else name, pattern) for pattern in patterns

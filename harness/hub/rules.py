@@ -235,7 +235,7 @@ class When(Model):
         if (self.quota is None) != (self.window is None):
             given = "quota" if self.window is None else "window"
             raise complaint(
-                "quota and window must be set together, such as 500 requests in each 5min",
+                "quota and window must be set together, such as 500 requests every 5min",
                 at=given,
             )
         if self.window is not None and self.window <= 0:

@@ -188,9 +188,7 @@ class Server:
             self._leave()
             for place in places:
                 place.close()
-            raise HubError(
-                f"{self.host}:{self.port}: cannot listen on this address: {error.strerror}"
-            ) from error
+            raise HubError(f"cannot listen on {self.host}:{self.port}: {error.strerror}") from error
         self._started = time.monotonic()
 
     async def _listen(self) -> None:
@@ -260,7 +258,7 @@ class Server:
             except OSError as error:
                 self._fail(
                     HubError(
-                        f"port {self.port}: cannot listen again after a refusal: {error.strerror}"
+                        f"cannot listen on port {self.port} again after a refusal: {error.strerror}"
                     )
                 )
 

@@ -292,7 +292,7 @@ def parse(data: bytes) -> Ledger:
     try:
         mark = world.rstrip(b"\0").decode("ascii")
     except UnicodeDecodeError:
-        raise NotALedger("the mark of its world is not ASCII text") from None
+        raise NotALedger("its world ID is not ASCII text") from None
     return Ledger(
         rank=rank,
         size=size,

@@ -57,8 +57,8 @@ def keep(folder: Path, name: str, data: Any) -> dict[str, JSON]:
         )
     if name.endswith(".bfloat16"):
         raise CannotKeep(
-            f"{name} is not a valid artefact name, because the files of bfloat16 arrays end like"
-            " this; use another last word"
+            f"{name} is not a valid artefact name, because the names of bfloat16 files end this"
+            " way; use a different last word"
         )
     folder.mkdir(exist_ok=True)
     if any((folder / (name + suffix)).exists() for suffix in (ARRAY, BFLOAT16, BYTES)):

@@ -256,7 +256,7 @@ def demand_lists(
         raise RecordError(f"{odd[0]} is {'missing' if odd[0] in listed else 'not from any rank'}")
     for name in sorted(there):
         if path_of(sha256(read(name))) != name:
-            raise RecordError(f"{name} differs from what its rank listed")
+            raise RecordError(f"{name} does not match the digest that its rank listed")
 
 
 def demand_releases(
@@ -315,20 +315,19 @@ def demand_supplies(
         text and sha256(text)
     ):
         raise RecordError(
-            f"the {arm}'s file of requirements is not the scenario's, or is not the file that was"
-            " kept"
+            f"the {arm}'s requirements file is not the scenario's, or is not the saved file"
         )
     if text is not None:
         try:
             lines = parse_requirements(text, name=file)
         except ScenarioError as error:
             raise RecordError(
-                f"the {arm}'s file of requirements cannot be read again: {error}"
+                f"the {arm}'s requirements file cannot be read again: {error}"
             ) from None
         files = {package.name: (package.version, package.wheel) for package in made.packages}
         if wrong := next(unmet_requirements(lines, files, built=wanted.checkouts), ""):
             raise RecordError(
-                f"the {arm}'s environment does not match its file of requirements: {wrong}"
+                f"the {arm}'s environment does not match its requirements file: {wrong}"
             )
     if made.checkouts.keys() != wanted.checkouts.keys():
         raise RecordError(f"the {arm}'s packages from checkouts differ from the scenario's")
@@ -368,7 +367,7 @@ def demand_all_supplies_used(
     }
     there = {name for name in names if name.startswith(f"{ENVIRONMENT_FOLDER}/")}
     if odd := sorted(there - known):
-        raise RecordError(f"a file that this run does not account for: {odd[0]}")
+        raise RecordError(f"this run does not account for the file {odd[0]}")
 
 
 def _checkout(

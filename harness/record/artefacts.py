@@ -26,6 +26,7 @@ from harness.faults.perturb import TOLD, PerturbFault
 from harness.forms.digest import sha256
 from harness.forms.distribution import absence, missing
 from harness.forms.strict_json import JSON
+from harness.forms.text import plural
 from harness.history import (
     ARTEFACT_COMPARED,
     ARTEFACT_FOUND,
@@ -117,8 +118,8 @@ class Arrays(TrialReader):
             values = stated[0].event.values
             if [values.get("found"), values.get("expected")] != [one.get("sha256") for one in pair]:
                 raise RecordError(
-                    f"{evidence}, line {stated[0].line}: the compared arrays are not the arrays"
-                    " that were kept"
+                    f"{evidence}, line {stated[0].line}: the compared arrays differ from the saved"
+                    " ones"
                 )
             if not self._can or not all(one.get("stored") is True for one in pair):
                 self.left += 1
@@ -154,7 +155,9 @@ class Arrays(TrialReader):
         }
         for seen in noted:
             if seen.event.values.get("check") not in asked or seen.event.rank is not None:
-                raise RecordError(f"{evidence}, line {seen.line}: no check needs these needles")
+                raise RecordError(
+                    f"{evidence}, line {seen.line}: no check needs this test with changed arrays"
+                )
         for name, check in asked.items():
             stated = [
                 dict(seen.event.values) for seen in noted if seen.event.values.get("check") == name
@@ -174,7 +177,8 @@ class Arrays(TrialReader):
             again = list(note_needles(check, history, file=self._file, known=self._pricked))
             if canonical(list(again)) != canonical(list(stated)):
                 raise RecordError(
-                    f"{evidence}: the arrays of check {name} lead to different needles"
+                    f"{evidence}: repeating the tests of check {name} with changed arrays leads to"
+                    " different results"
                 )
 
     def _file(self, values: Mapping[str, JSON]) -> ArrayFile:
@@ -276,8 +280,8 @@ class Arrays(TrialReader):
         if lacking := sorted(self._untried.keys() - self._refused):
             cell, name = lacking[0]
             raise RecordError(
-                f"{self._untried[lacking[0]]}: check {name} was not tried with any needle in cell"
-                f" {cell}"
+                f"{self._untried[lacking[0]]}: check {name} was never tested with changed arrays"
+                f" in cell {cell}"
             )
         there = {name for name in names if name.startswith(f"{FOLDER}/")}
         if odd := sorted(self._stored.keys() ^ there):
@@ -288,7 +292,7 @@ class Arrays(TrialReader):
             content = self._read(name)
             (place, values) = self._stored[name]
             if name.removeprefix(f"{FOLDER}/").partition(".")[0] != sha256(content):
-                raise RecordError(f"{name} differs from what its rank kept ({place})")
+                raise RecordError(f"{name} differs from the file that its rank kept ({place})")
             if any(values.get(key) != value for key, value in _said_of(name, content).items()):
                 raise RecordError(
                     f"{name} does not have the size, shape or dtype that its event states ({place})"
@@ -303,7 +307,7 @@ class Arrays(TrialReader):
     @property
     def description(self) -> str:
         """Return what was worked out again; empty where no arrays were compared."""
-        parts = [f"{self.compared} comparisons of arrays computed again"] if self.compared else []
+        parts = [f"{plural(self.compared, 'array comparison')} repeated"] if self.compared else []
         if self.left:
             why = "an array is not in the evidence" if self._can else absence("numpy")
             parts.append(f"{self.left} judged from their events only ({why})")

@@ -197,7 +197,7 @@ def _scenario(run: RunFacts, text: bytes) -> Scenario:
         return parse_scenario(text, name=SCENARIO_PATH, overrides=run.overrides)
     except ScenarioError as error:
         if unknown := unknown_kinds(text, overrides=run.overrides):
-            raise Unknown(f"this version does not know {' or '.join(unknown)}") from None
+            raise Unknown(f"this version does not support {' or '.join(unknown)}") from None
         raise RecordError(f"the scenario cannot be read again: {error}") from None
 
 
@@ -223,8 +223,8 @@ class _WirePayload(TrialReader):
     def hear(self, evidence: str, history: History) -> None:
         if (lacking := without_payload(history)) is not None:
             raise RecordError(
-                f"{evidence}, line {lacking.line}: the wire did not report a count of packets with"
-                " new payload"
+                f"{evidence}, line {lacking.line}: the link between the hosts did not report a"
+                " count of packets with new payload"
             )
 
 
@@ -385,7 +385,7 @@ def _demand_all_used(
         of_trial = TRIAL_FILE.fullmatch(file) if folder in folders else None
         is_of_rank = of_trial is not None and int(of_trial[1] or 0) < folders[folder]
         if not known and not is_of_rank:
-            raise RecordError(f"a file that this run does not account for: {name}")
+            raise RecordError(f"this run does not account for the file {name}")
 
 
 def _demand_consistent(scenario: Scenario, run: RunFacts, names: Collection[str]) -> None:

@@ -68,7 +68,7 @@ def difference(before: bytes, after: bytes) -> TextDifference:
         lines=[bounded(line, LINE_LIMIT) for line in lines],
         removed=sum(line.startswith("-") for line in lines),
         added=sum(line.startswith("+") for line in lines),
-        why="" if lines else "the texts read alike, their bytes differ",
+        why="" if lines else "the texts look the same, but their bytes differ",
     )
 
 
@@ -149,9 +149,9 @@ class ChangedCode(TrialReader):
         lines = _cut(lines, LOADED_LINES)
         if silent := len(differ) - len(mine):
             what = (
-                "file differs that no rank loaded"
+                "file that no rank loaded differs"
                 if silent == 1
-                else "files differ that no rank loaded"
+                else "files that no rank loaded differ"
             )
             lines.append(f"... ({silent} more {what}: compare the folders in {SOURCE_FOLDER})")
         return lines

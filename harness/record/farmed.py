@@ -47,7 +47,8 @@ def demand_farmed(scenario: Scenario, run: RunFacts) -> None:
         raise RecordError("the run lists a node twice")
     if sum(node.lanes for node in nodes) != run.jobs:
         raise RecordError(
-            "the lanes of the run's nodes do not add up to its number of concurrent worlds"
+            "the concurrent worlds of the run's nodes do not add up to the run's number of"
+            " concurrent worlds"
         )
     here = digest_of(run.environment.packages)
     for node in nodes:
@@ -160,7 +161,8 @@ class Places:
             return {"host": node.host, "harness_pid": node.harness_pid, "node": number, LOST: None}
         self._taken[node.number] += 1
         if node.lost is None or self._taken[node.number] > node.lanes:
-            what = "was not lost" if node.lost is None else f"had {node.lanes} trials at a time"
+            most = f"ran at most {node.lanes} trials at a time"
+            what = "was not lost" if node.lost is None else most
             message = f"{evidence} is marked as lost with node {node.number}, which {what}"
             raise Contradiction(RefusalWord.EVENTS_OF_ANOTHER_TRIAL, message)
         return {**here, "node": number, LOST: True}

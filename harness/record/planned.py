@@ -109,13 +109,13 @@ def _demand_possible(
             )
         return
     away = (
-        "needs its ranks on machines, which the run did not have"
+        "needs its ranks on several machines, which the run did not have"
         if lacks_machines(cell, run.machines)
         else None
     )
     if reason := unmet(scenario.needs, run.environment) or away:
         raise Contradiction(
-            RefusalWord.SKIP_CONTRADICTED, f"cell {cell.id} ran, but its scenario {reason}"
+            RefusalWord.SKIP_CONTRADICTED, f"cell {cell.id} ran, although its scenario {reason}"
         )
     for arm in missing(scenario, run):
         raise Contradiction(
@@ -265,8 +265,8 @@ def _want(stated: MustFail) -> list[str]:
     """For want of what it fails, in words; nothing where something is compared."""
     words = {
         "missing": "because they do not report or keep the data that it compares",
-        "shape": "because their values have another shape",
-        "nonfinite": "because whatever differs is not finite",
+        "shape": "because their values have a different shape",
+        "nonfinite": "because every differing value is NaN or infinite",
     }
     return [words[stated.want]] if stated.want else []
 

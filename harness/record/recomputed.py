@@ -13,6 +13,7 @@ from harness.checks.ledgers import asks_digests, asks_ledgers
 from harness.forms.digest import mark
 from harness.forms.distribution import missing
 from harness.forms.strict_json import JSON
+from harness.forms.text import plural
 from harness.history import ARTEFACTS_ACCOUNTED, LEDGERS_COMPARED, History, artefact_found
 from harness.ledger.file import ARTEFACT, LARGEST
 from harness.ledger.outside.account import account
@@ -120,7 +121,7 @@ class Accounts(TrialReader):
             name = str(event.values.get("check"))
             if name in stated or name not in self._checks or event.rank is not None:
                 raise RecordError(
-                    f"{evidence}, line {seen.line}: no check needs this account, or it is a"
+                    f"{evidence}, line {seen.line}: no check needs this result, or it is a"
                     " duplicate"
                 )
             stated[name] = event.values, seen.line
@@ -130,13 +131,13 @@ class Accounts(TrialReader):
                 continue
             if not wanted or name not in stated:
                 raise RecordError(
-                    f"{evidence}: the account of check {name} is missing, or no check needs it"
+                    f"{evidence}: the result of check {name} is missing, or no check needs it"
                 )
             values, line = stated[name]
             if values.get("files") != files_of(check, history):
                 raise RecordError(
-                    f"{evidence}, line {line}: check {name} used artefacts that are not the"
-                    " artefacts that were kept"
+                    f"{evidence}, line {line}: the artefacts used by check {name} differ from the"
+                    " saved ones"
                 )
             if not self._can or not all(
                 one.get("stored") is True for one in found_of(check, history).values()
@@ -147,8 +148,8 @@ class Accounts(TrialReader):
             (again,) = note_accounts([check], history, file=self._file)
             if canonical(again) != canonical(dict(values)):
                 raise RecordError(
-                    f"{evidence}, line {line}: check {name} computes a different account of these"
-                    " artefacts"
+                    f"{evidence}, line {line}: recomputing check {name} from these artefacts leads"
+                    " to a different result"
                 )
 
     def _file(self, values: Mapping[str, JSON]) -> ArrayFile:
@@ -160,7 +161,7 @@ class Accounts(TrialReader):
     @property
     def description(self) -> str:
         """Return what was made again; empty where no check asks for an account."""
-        parts = [f"{self.made} accounts of artefacts computed again"] if self.made else []
+        parts = [f"{plural(self.made, 'artefact check')} repeated"] if self.made else []
         if self.left:
             parts.append(f"{self.left} judged from their events only")
         return ", ".join(parts)

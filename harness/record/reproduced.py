@@ -243,7 +243,7 @@ def _decides(needs: Needs) -> set[str]:
 
 
 def _shown(value: object) -> str:
-    return "not there" if value is None else str(value)
+    return "none" if value is None else str(value)
 
 
 def _of_arms(first: Setting, second: Setting) -> Iterator[tuple[str, str | None, str | None]]:

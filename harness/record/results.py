@@ -91,7 +91,7 @@ class ResultsFolder:
             )
         except ValueError:
             raise ResultsError(
-                f"{path} is not named like a run; do not rename the folder of a run"
+                f"{path} does not have the name of a run; do not rename a run's folder"
             ) from None
         if not path.is_dir():
             raise ResultsError(f"{path} does not exist; pass the folder that the run created")

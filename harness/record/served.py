@@ -171,7 +171,7 @@ class Served(TrialReader):
         for (slug, arm, name), starts in self._named.items():
             beside = service_events(service_folder(slug, arm, name, len(starts)), name)
             if starts != set(range(len(starts))) or beside in names:
-                what = f"{arm} of {slug} has the starts {sorted(starts)} of {name}"
+                what = f"the {arm} in {slug} has the starts {sorted(starts)} of {name}"
                 raise Contradiction(RefusalWord.TRIALS_NOT_PLANNED, what)
 
 

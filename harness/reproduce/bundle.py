@@ -135,7 +135,7 @@ class Leaks(BundleError):
     """
 
     def __init__(self, leaks: list[Leak]) -> None:
-        super().__init__(f"{len(leaks)} places contain private data of this machine or its user")
+        super().__init__(f"{len(leaks)} places contain private data about this machine or its user")
         self.leaks = leaks
 
 
@@ -286,7 +286,7 @@ def _take_inputs(
             root = place if place.is_dir() else place.parent
             size = sum((root / file).stat().st_size for file in wanted.files)
             if size > left:
-                why_not = f"it has {size} bytes, which exceeds the rest of the limit"
+                why_not = f"it has {size} bytes, more than is left of the limit"
             else:
                 left -= size
                 content.files |= {

@@ -57,24 +57,27 @@ Word = Literal[
 # explanation yet.
 WALKED: tuple[Answer, ...] = ("NOT REPRODUCED", "SAME VERDICT, DIFFERENT FAILURE")
 
+OTHER_INTERPRETER = (
+    "changing the interpreter changes every package; start rankproof with that interpreter"
+)
 OTHER_PACKAGES = (
     "an environment made for it would also change other packages; set it in the scenario"
     " (environment)"
 )
 CANNOT = {
     "nix": "enter that environment and reproduce in it",
-    "python": "changing the interpreter changes every package; start rankproof with that one",
-    "implementation": "changing the interpreter changes every package; start rankproof with that"
-    " one",
-    "system": "this machine has one system",
-    "machine": "this machine has one kind of processor",
-    "cpu": "this machine has one kind of processor",
+    "python": OTHER_INTERPRETER,
+    "implementation": OTHER_INTERPRETER,
+    "system": "this machine has only one operating system",
+    "machine": "this machine has only one kind of processor",
+    "cpu": "this machine has only one kind of processor",
     "cores": "it belongs to the machine; the processors that may be used are varied as affinity",
     "gpu": "it needs the other run's GPU or driver",
-    "memory": "the machine's",
+    "memory": "it belongs to the machine",
     "variant": "it is installed, not set; enter that environment and reproduce in it",
     "lock_sha256": "it is installed, not set; enter that environment and reproduce in it",
-    "rankproof": "another version of Rankproof also judges differently; reproduce with that one",
+    "rankproof": "another version of Rankproof also judges differently; reproduce with that"
+    " version",
 }
 
 
@@ -105,9 +108,7 @@ class OneChange:
     @property
     def description(self) -> str:
         """In one line."""
-        before, after = (
-            "not there" if value is None else value for value in (self.before, self.after)
-        )
+        before, after = ("none" if value is None else value for value in (self.before, self.after))
         return f"{self.what}: {after} instead of {before} ({self.why})"
 
     @contextmanager
@@ -209,9 +210,9 @@ def _towards(
             return "this system does not let a process choose its processors"
         if not 0 < wanted < here.affinity:
             return (
-                "fewer can be used on this machine"
+                "fewer processors can be used on this machine"
                 if wanted > 0
-                else ("it is not recorded by runs")
+                else ("runs do not record it")
             )
         return OneChange(
             what=AFFINITY, before=difference.now, after=difference.then, why=as_then, usable=wanted
@@ -228,7 +229,7 @@ def _towards(
         )
     if difference.what == JOBS:
         if reproduced.jobs < 1:
-            return "it is not recorded by runs"
+            return "runs do not record it"
         if reproduced.jobs > WORLDS_PER_CORE * max(1, here.affinity):
             return (
                 f"more than {WORLDS_PER_CORE} worlds for each usable processor would measure only"

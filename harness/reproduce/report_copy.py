@@ -319,7 +319,8 @@ def _borrow(repository: Path, commit: str, target: Path) -> None:
     done = git("init", "--quiet", "--template=", f"--object-format={kind}", str(target))
     if done.returncode:
         raise RevisionError(
-            f"cannot make a repository in {target}: {done.stderr.decode(errors='replace').strip()}"
+            f"cannot create a repository in {target}:"
+            f" {done.stderr.decode(errors='replace').strip()}"
         )
     git_folder = target / ".git"
     (git_folder / "objects" / "info").mkdir(parents=True, exist_ok=True)

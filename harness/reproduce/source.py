@@ -163,7 +163,7 @@ def from_commit(copy: ReportCopy, repository: Path, scratch: Path) -> Rebuilt:
             f"{error}. The report's evidence contains the code, so run it without --repo"
         ) from None
     folder = top / (source.scenario or "")
-    where = f"commit {source.commit[:12]} of the repository given" + (
+    where = f"commit {source.commit[:12]} of the given repository" + (
         " and the run's patch" if changes else ""
     )
     if not folder.is_dir():
@@ -258,7 +258,7 @@ def from_revision(
         source=described.describe(repository, results=results),
         patch=None,
         where=EVIDENCE,
-        candidate="" if same else f"commit {commit[:12]} of the repository given",
+        candidate="" if same else f"commit {commit[:12]} of the given repository",
         overrides=tuple(overrides),
         folder=place,
         origins=with_candidate(recorded(copy), tree, place),
@@ -426,8 +426,8 @@ def _demand_own_code(copy: ReportCopy) -> None:
         )
     if (use := copy.scenario.subject.use) is not None:
         raise SourceError(
-            f"the subject is the ready subject {use}, which comes with Rankproof, so its candidate"
-            " has no other source"
+            f"{use} is a ready-made subject, so its candidate's source cannot be changed; remove"
+            " --source or --candidate"
         )
 
 

@@ -108,9 +108,9 @@ class DistributedInferenceValidator:
         given = {"prompts": _lists(prompts), "max_new_tokens": max_new_tokens}
         return self._run(
             "single-vs-distributed",
-            "The split model computes what the whole model computes",
-            "Does the split model give the logits of the whole model at every position of prefill"
-            " and decode?",
+            "The split model computes the same results as the whole model",
+            "Do the split model's logits match the whole model's at every position of prefill and"
+            " decode?",
             candidate={**given, **self._carried, "follow": "reference"},
             control={**given, **self._carried, "follow": "reference", **BROKEN},
             reference={**given, "envelope": "keep"},
@@ -141,8 +141,8 @@ class DistributedInferenceValidator:
         }
         return self._run(
             "deterministic",
-            "Every trial draws the same tokens on every rank as the whole model",
-            "Does every rank of every trial draw the tokens that the whole model draws from the"
+            "In every trial, every rank samples the same tokens as the whole model",
+            "In every trial, does every rank sample the same tokens as the whole model with the"
             " same seed?",
             candidate={**given, **self._carried},
             control={**given, **self._carried, **BROKEN},
@@ -166,7 +166,7 @@ class DistributedInferenceValidator:
         given = {"prompts": _lists(prompts), "max_new_tokens": max_new_tokens}
         return self._run(
             "stress",
-            "Slow links and connection resets change no token",
+            "Slow links and connection resets do not change any token",
             "Does every rank generate the whole model's tokens while links are slow and every"
             " connection is reset?",
             candidate={**given, "integrity": "full"},

@@ -180,7 +180,7 @@ OTHER_FAILURE = """\
         {line}"""
 NO_TOKENIZER = "no tokenizer"
 LATER = (
-    "  # your line: {source}; with your code in its place, put `source: ...` for `message` in"
+    "  # your line: {source}; once your own code is here, replace `message` with `source: ...` in"
     " must_fail"
 )
 OWN_ERROR = """\

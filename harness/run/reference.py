@@ -239,7 +239,7 @@ def _too_slow(history: History, deadline: float, *, setting: str) -> str:
     )
     return (
         f"{last}. A reference that makes variants of its answers takes many times as long as a"
-        f" trial; allow more, such as --set {setting}={4 * deadline:g}s"
+        f" trial; allow more time, for example with --set {setting}={4 * deadline:g}s"
     )
 
 

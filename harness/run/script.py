@@ -52,7 +52,7 @@ def run_script(plan: RunPlan, pool: ServerPool, *, cancel: int, progress: Progre
     environments = plan.preparation.environments
     digests = {arm: environment.facts.digest for arm, environment in environments.items()}
     for arm in environments_with_script(digests):
-        progress.says(f"running {finding.script} in the environment of the {arm}")
+        progress.says(f"running {finding.script} in the {arm}'s environment")
         environment = environments.get(arm)
         launch = Launch(
             about={"scenario": plan.scenario.id, "arm": arm, "script": finding.script},

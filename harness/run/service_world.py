@@ -98,7 +98,7 @@ class ServiceWorld:
             if self.seconds > within:
                 self.why = f"it did not answer GET {self._service.ready.http} within {within:g} s"
                 if self.is_healthy():
-                    self.why = f"a process of another program answers on its port {self._port}"
+                    self.why = f"another program answers on its port {self._port}"
                 return
             time.sleep(POLL)
         self.seconds = self._since(begun)

@@ -398,7 +398,7 @@ def make(plan: RunPlan, *, interrupt: Interrupt, progress: Progress) -> MadeTria
     for called, why in machines.fleet.unwritten.items() if machines is not None else ():
         progress.says(
             f"machine {called} could not write its journal: {why}. Free some space in its cache;"
-            " otherwise its events are lost together with the machine"
+            " if the machine is lost, its events are lost too"
         )
     for left in pool.left:
         progress.says(f"could not remove files that ranks left in their home folder: {left}")

@@ -127,7 +127,7 @@ class Matrix(Model):
     hosts: Distinct[Annotated[int, Field(ge=1, le=MOST_MACHINES)]] | None = Field(
         None,
         description=(
-            "Number of machines of a hostfile (--hosts) that the ranks of a world are spread"
+            "Number of machines in the hostfile (--hosts) that the ranks of a world are spread"
             " over; without a hostfile, cells with more than 1 are SKIPPED. Default: as the run"
             " places them."
         ),

@@ -81,7 +81,7 @@ class Input(Model):
         None, description="A file or folder, relative to the scenario's folder."
     )
     hub: Hub | None = Field(
-        None, description="A model of the hub with its revision: organisation/model@revision."
+        None, description="A model on the hub with its revision: organisation/model@revision."
     )
     layouts: Distinct[Line] | None = Field(
         None,

@@ -181,8 +181,8 @@ class Reference(Model):
     entry: Entry | None = Field(
         None,
         description=(
-            "module:function in the candidate's code (default: the subject's entry; for a ready"
-            " subject that splits a model, its entry for the whole model)."
+            "module:function in the candidate's code (default: the subject's entry; for a"
+            " ready-made subject that splits a model, its entry for the whole model)."
         ),
     )
     backend: Literal["none", "gloo"] = Field(
@@ -196,7 +196,7 @@ class Reference(Model):
         "cell",
         description=(
             "Whether each cell has its own reference, or all share one (only if the other axes"
-            " are sharding and prefill_chunk of a ready subject, which do not change the answer)."
+            " are sharding and prefill_chunk of a ready-made subject, which do not change the answer)."
         ),
     )
     deadline: Deadline | None = Field(
@@ -219,7 +219,7 @@ class Subject(Model):
     use: Id | None = Field(
         None,
         description=(
-            "Name of a ready subject, whose code comes with Rankproof; `rankproof list"
+            "Name of a ready-made subject, whose code comes with Rankproof; `rankproof list"
             " --subjects` lists them."
         ),
         json_schema_extra={"examples": [*READY.names]},
@@ -227,7 +227,7 @@ class Subject(Model):
     beside: Id | None = Field(
         None,
         description=(
-            "Name of a ready subject whose code the entry can import: a session with an engine"
+            "Name of a ready-made subject whose code the entry can import: a session with an engine"
             " (package inference), so that an adapter for another engine need not record and"
             " report everything itself."
         ),
@@ -263,7 +263,8 @@ class Subject(Model):
     compare: Compare | None = Field(
         None,
         description=(
-            "Instead of candidate and control: two arms, a and b, that must give the same values."
+            "Instead of candidate and control: two arms, a and b, that must produce the same"
+            " values."
         ),
     )
 
@@ -292,12 +293,12 @@ class Subject(Model):
 
     @property
     def function(self) -> str:
-        """`module:function` that every rank calls, a ready subject's too; empty for a program."""
+        """`module:function` that every rank calls, a ready-made subject's too; empty for a program."""
         return READY[self.use].entry if self.use is not None else self.entry or ""
 
     @property
     def reference_function(self) -> str:
-        """`module:function` of a reference that names none: of a ready subject what runs the whole,
+        """`module:function` of a reference that names none: of a ready-made subject what runs the whole,
         if it has that.
         """
         return (READY[self.use].reference if self.use is not None else "") or self.function

@@ -248,11 +248,7 @@ def _not_signed(report: bytes, body: bytes, *, key: str | None) -> str:
         signer = sshsig.parse(parts.signature).key_fingerprint
     except sshsig.MalformedSignature as error:
         return f"the signature of its report cannot be read: {error}"
-    return (
-        ""
-        if signer == key
-        else "its report was signed with a different key from the key that its run names"
-    )
+    return "" if signer == key else "its report was not signed with the key that its run names"
 
 
 def other_files(listed: Listed, expected: Listed) -> str:
@@ -278,9 +274,9 @@ def not_of(record: Record, facts: SeriesFacts) -> str:
     run = record.run
     signer = None if run.signer is None else run.signer.key
     if signer != (None if facts.signer is None else facts.signer.key):
-        return f"was made for a different key than the {facts.kind}"
+        return f"was made for a different key from the {facts.kind}'s key"
     if run.overrides or run.rankproof != facts.rankproof:
-        return f"was made with overrides, or by a different version than the {facts.kind}"
+        return f"was made with overrides, or by a different version from the {facts.kind}'s version"
     return f"was made at {run.made}, before the {facts.kind} began" if run.made < facts.made else ""
 
 

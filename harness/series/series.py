@@ -331,9 +331,9 @@ def unfinished(series: Series[F, R], path: Path) -> tuple[Path, F]:
         ) from None
     if facts.rankproof != harness.__version__ or series.is_of_other_code(facts):
         raise SeriesError(
-            f"{path} was begun by a different version of the code, and parts of two versions cannot"
-            f" be combined. Go back to commit {facts.source.commit or '(not known)'}, or start a"
-            f" new {series.name}"
+            f"{path} was started with a different version of the code, and parts of two versions"
+            f" cannot be combined. Go back to commit {facts.source.commit or '(not known)'}, or"
+            f" start a new {series.name}"
         )
     return place, facts
 

@@ -69,7 +69,7 @@ OPENAI_CLIENT = ReadySubject(
             default=("Once upon a time", "The capital of France is", "One, two, three,"),
         ),
         "api": Argument(
-            does="chat: each prompt is the message of a user",
+            does="chat: each prompt is a user message",
             default="completions",
             choices=("completions", "chat"),
         ),
@@ -137,7 +137,7 @@ OPENAI_CLIENT = ReadySubject(
         "defect": Argument(
             does=(
                 "drops-last-chunk: the client loses the last text of each stream; swaps-answers:"
-                " the first answers to the first two prompts change places"
+                " the first answers to the first two prompts are swapped"
             ),
             default=NO_DEFECT,
             choices=(NO_DEFECT, "drops-last-chunk", "swaps-answers"),

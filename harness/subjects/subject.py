@@ -1,4 +1,4 @@
-"""Description of a ready subject: its code, what it is told, and what it tells.
+"""Description of a ready-made subject: its code, what it is told, and what it tells.
 
 Nothing of it is imported here.
 """
@@ -16,7 +16,7 @@ NO_DEFECT = "none"
 
 @dataclass(frozen=True, kw_only=True)
 class Argument:
-    """Argument of a ready subject, given in `with` or as an axis of the matrix.
+    """Argument of a ready-made subject, given in `with` or as an axis of the matrix.
 
     Attributes:
         does: what it changes, in words.

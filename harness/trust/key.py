@@ -97,8 +97,8 @@ class SshSigner:
                 signature = sshsig.sign(data, public, namespace=namespace, environ=self.environ)
         if sshsig.parse(signature).fingerprint != self.fingerprint:
             raise SigningFailed(
-                f"{self.origin}: ssh-keygen did not sign with {self.fingerprint}, but with another"
-                " key"
+                f"{self.origin}: ssh-keygen signed with a different key, not with"
+                f" {self.fingerprint}"
             )
         return signature
 

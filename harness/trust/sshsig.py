@@ -171,7 +171,7 @@ def parse(armoured: bytes) -> SshSignature:
     public_key, namespace, reserved, algorithm, signature = (fields.string() for _ in range(5))
     fields.finish()
     if reserved or algorithm not in (b"sha256", b"sha512"):
-        raise MalformedSignature("the signature uses a feature that this version does not know")
+        raise MalformedSignature("the signature uses a feature that this version does not support")
     key = Fields(public_key)
     key_type = key.word()
     if key_type not in KEY_TYPES:

@@ -138,7 +138,7 @@ def check(
     if bad := sorted({each.said.fingerprint for each in signed.signatures} - good):
         return SignatureRefusal(
             RefusalWord.STATEMENT_BADLY_SIGNED,
-            f"the signature by {bad[0]} is not over this payload and type",
+            f"the signature by {bad[0]} does not cover this payload and type",
         )
     if differs := disagreement(signed.payload, rebuilt):
         return SignatureRefusal(*differs)

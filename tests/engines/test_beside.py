@@ -1,4 +1,4 @@
-"""Code of a ready subject beside an entry of one's own: it is the version's own, and an adapter for
+"""Code of a ready-made subject beside an entry of one's own: it is the version's own, and an adapter for
 it is short.
 """
 
@@ -46,13 +46,13 @@ SUBJECT = "from inference import session\n\n\ndef split(context, **asked):\n    
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("beside: mlx-tensor", "beside: mlx-tensr", "is not a ready subject"),
+        ("beside: mlx-tensor", "beside: mlx-tensr", "is not a ready-made subject"),
         ("entry: subject:split", "use: mlx-tensor", "is only for an entry"),
         ("entry: subject:split", "program: [sh, rank.sh]", "is only for an entry"),
     ],
 )
 def test_a_mistake_is_named(old: str, new: str, message: str) -> None:
-    """What lies beside an entry is a ready subject, and nothing but an entry can import it."""
+    """What lies beside an entry is a ready-made subject, and nothing but an entry can import it."""
     with pytest.raises(ScenarioError) as raised:
         parse_scenario(SCENARIO.replace(old, new).encode(), name="s.yaml")
     (problem,) = (one for one in raised.value.problems if message in one.message)
@@ -60,7 +60,7 @@ def test_a_mistake_is_named(old: str, new: str, message: str) -> None:
 
 
 def test_its_files_lie_in_both_arms(tmp_path: Path) -> None:
-    """Each arm holds every file of the ready subject, beside the entry's own."""
+    """Each arm holds every file of the ready-made subject, beside the entry's own."""
     (tmp_path / "subject.py").write_text(SUBJECT)
     code = READY["mlx-tensor"].files()
     with previewed(parse_scenario(SCENARIO.encode(), name="s.yaml"), folder=tmp_path) as arms:

@@ -287,7 +287,7 @@ def test_scenario_deselected(place: Place, copy: Make) -> None:
     made.sign()
     found = place.gate()
     assert not_met(found) == {"report": "MISSING"}
-    assert row(found, "verified").reason == "1 report of this commit, all verified"
+    assert row(found, "verified").reason == "1 report for this commit, all verified"
 
 
 def test_shallow_clone(place: Place, copy: Make, tmp_path: Path) -> None:
@@ -352,7 +352,7 @@ def test_no_working_tree_is_needed(place: Place, copy: Make, tmp_path: Path) -> 
 
 def test_a_commit_that_is_not_there(place: Place) -> None:
     """A commit that the clone lacks, and a folder that is not a clone, are said by name."""
-    with pytest.raises(NoCommit, match="is not a commit of this clone"):
+    with pytest.raises(NoCommit, match="is not a commit in this clone"):
         place.gate(commit="0" * 40)
     with pytest.raises(NoCommit, match="not in a git repository"):
         place.gate(folder=place.results.parent.parent)

@@ -50,7 +50,7 @@ def test_the_exit_codes(place: Place, copy: Make) -> None:
     refused = call(place)
     assert (refused.returncode, "gate NOT VERIFIED" in refused.stdout) == (3, True)
     usage = call(place, "--commit", "nowhere")
-    assert (usage.returncode, "nowhere is not a commit of this clone" in usage.stdout) == (64, True)
+    assert (usage.returncode, "nowhere is not a commit in this clone" in usage.stdout) == (64, True)
     absent = call(place, "--trusted-ref", "origin/release")
     assert (absent.returncode, "git fetch origin" in absent.stdout) == (3, True)
 

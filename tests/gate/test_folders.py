@@ -29,7 +29,7 @@ def test_thousands_of_folders(place: Place, copy: Make) -> None:
         (folder.parent / "report.md").write_text("# not read\n")
     found = place.gate()
     assert not_met(found) == {}
-    assert "Not counted: 1000 reports of 1000 other commits." in found.notes
+    assert "Not counted: 1000 reports for 1000 other commits." in found.notes
 
 
 def test_folders_without_end(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

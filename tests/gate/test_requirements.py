@@ -243,13 +243,13 @@ def test_code_that_is_not_the_commits(place: Place, copy: Make) -> None:
         (None, None, "the commit's code"),
         ({"patch": "a.patch"}, None, "the commit's code with the scenario's patch"),
         ({"repo": "./x"}, None, "code of ./x"),
-        (None, "torch-pipeline", "the ready subject torch-pipeline"),
+        (None, "torch-pipeline", "the ready-made subject torch-pipeline"),
     ],
 )
 def test_the_row_names_whose_code_ran(
     place: Place, copy: Make, revision: dict[str, str] | None, use: str | None, ran: str
 ) -> None:
-    """Where a patch, another repository or a ready subject was the candidate, the row does not say
+    """Where a patch, another repository or a ready-made subject was the candidate, the row does not say
     the commit alone.
     """
     record = Record.decode((copy().sign().folder / "results.json").read_bytes())
@@ -593,5 +593,5 @@ def test_a_failure_of_a_changed_tree_is_not_the_commits(place: Place, copy: Make
     copy().sign()
     found = place.gate()
     assert _words(found) == ("OPEN", {})
-    said = "none of 1 report of this commit is a FAIL; 1 report of a changed tree not counted"
+    said = "none of 1 report for this commit is a FAIL; 1 report of a changed tree not counted"
     assert row(found, "failures").reason == said

@@ -169,14 +169,14 @@ def test_commits_follow_from_bytes(folder: Path, tmp_path: Path) -> None:
 
 def test_what_cannot_be_served_is_refused_at_start(folder: Path, tmp_path: Path) -> None:
     """No folder, an empty one, and a link that leaves the folder are errors that name the place."""
-    with pytest.raises(HubError, match="this folder does not exist"):
+    with pytest.raises(HubError, match="does not exist"):
         Hub(tmp_path / "absent").start()
     (tmp_path / "empty").mkdir()
     with pytest.raises(HubError, match="contains no repository"):
         Hub(tmp_path / "empty").start()
     (tmp_path / "secret").write_text("secret")
     (folder / "acme" / "tiny" / "link.txt").symlink_to(tmp_path / "secret")
-    with pytest.raises(HubError, match=r"link\.txt: is a link to a place outside"):
+    with pytest.raises(HubError, match=r"link\.txt is a link to a place outside"):
         Hub(folder).start()
 
 
@@ -194,5 +194,5 @@ def test_a_file_that_changes_while_served_is_an_error(folder: Path, ask: Ask) ->
 
 def test_two_hubs_never_share_a_port(folder: Path) -> None:
     """A second hub on a taken port says so."""
-    with Hub(folder) as hub, pytest.raises(HubError, match="cannot listen on this address"):
+    with Hub(folder) as hub, pytest.raises(HubError, match="cannot listen on"):
         Hub(folder, port=int(hub.endpoint.rpartition(":")[2])).start()

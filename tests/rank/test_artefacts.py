@@ -138,5 +138,5 @@ def test_it_needs_no_package(tmp_path: Path) -> None:
 
 def test_a_name_that_a_bfloat16_s_file_has_is_refused(tmp_path: Path) -> None:
     """It would be found under another name, as an array of another dtype."""
-    with pytest.raises(CannotKeep, match="another last word"):
+    with pytest.raises(CannotKeep, match="a different last word"):
         keep(tmp_path, "logits.bfloat16", np.ones(1, "float32"))

@@ -64,7 +64,7 @@ def test_what_ranks_loaded_comes_first() -> None:
     lines = changed("model.py", "engine.py", "same.py").lines([])
     assert files(lines) == ["engine.py", "model.py"]
     assert "+right" in lines
-    assert lines[-1].startswith("... (1 more file differs that no rank loaded")
+    assert lines[-1].startswith("... (1 more file that no rank loaded differs")
     assert any("more lines" in line for line in lines)
     assert len(lines) <= LOADED_LINES
     assert sum(line in ("-before", "+after") for line in lines) < FILE_LINES
@@ -109,7 +109,7 @@ def test_what_the_difference_of_two_texts_shows(name: str) -> None:
 def test_texts_that_read_alike_have_no_diff() -> None:
     """The reader is told that bytes differ which no diff can show."""
     found = difference(b"a = 1\n\xff\n", b"a = 1\n\\xff\n")
-    assert found == TextDifference(why="the texts read alike, their bytes differ")
+    assert found == TextDifference(why="the texts look the same, but their bytes differ")
 
 
 COPYRIGHT = b"# Copyright \xc2\xa9 2023 Apple Inc.\n\n"

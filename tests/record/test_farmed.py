@@ -97,7 +97,7 @@ def test_a_node_takes_along_what_it_had() -> None:
     places = Places(RUN)
     for _ in range(2):
         places.of({"node": 1, "lost": True}, "evidence")
-    with pytest.raises(Contradiction, match="which had 2 trials at a time"):
+    with pytest.raises(Contradiction, match="which ran at most 2 trials at a time"):
         places.of({"node": 1, "lost": True}, "evidence")
 
 

@@ -189,9 +189,9 @@ def test_context() -> None:
         (each.kind, each.what): each.values for each in compare(one, other).rows if not each.cell
     }
     assert found["environment", "package torch"] == ("2.13.0", "2.14.0")
-    assert found["environment", "package extra"] == ("not there", "1")
-    assert found["environment", "variant"] == ("not there", "cuda")
-    assert found["environment", "variable LANG"] == ("not there", "C")
+    assert found["environment", "package extra"] == ("none", "1")
+    assert found["environment", "variant"] == ("none", "cuda")
+    assert found["environment", "variable LANG"] == ("none", "C")
     assert found["environment", "host"] == ("0123456789ab", "ffffffffffff")
     assert found["scenario", "root seed"] == ("7", "8")
     assert found["scenario", "commit"] == ("abababababab, clean", "eeeeeeeeeeee, changed since")
@@ -226,7 +226,7 @@ def test_environments_of_the_arms() -> None:
     assert found(installed(record="dd" * 32)) == {
         "package tool of the candidate": ("1.0 (bbbbbbbbbbbb)", "1.0 (dddddddddddd)")
     }
-    assert found() == {"package tool of the candidate": ("1.0", "not there")}
+    assert found() == {"package tool of the candidate": ("1.0", "none")}
 
 
 def kept(*, failed: int, counted: int = 5, flag: str = "1") -> Record:

@@ -149,7 +149,7 @@ def test_a_different_failure_is_explained_as_well(
     assert answer_of(runs(bob)[0]) == "SAME VERDICT, DIFFERENT FAILURE", done.out
     assert done.code == 1
     assert (
-        "variable TZ: Etc/GMT-1 instead of not there (as in the first run): flips it, REPRODUCED, "
+        "variable TZ: Etc/GMT-1 instead of none (as in the first run): flips it, REPRODUCED, "
         in done.out
     )
     assert f"world.env.OMP_NUM_THREADS: 2 instead of 1 {ALIKE}: flips it, REPRODUCED, " in done.out
@@ -219,7 +219,8 @@ def test_the_number_of_usable_processors_is_varied(
     with usable(1):
         planned = ann("reproduce", str(on_two), "--vary", "--dry-run")
     assert (
-        "not varied: affinity: 2 then, 1 here: fewer can be used on this machine" in planned.out
+        "not varied: affinity: 2 then, 1 here: fewer processors can be used on this machine"
+        in planned.out
     ), planned.out
 
 

@@ -68,7 +68,7 @@ def test_it_is_judged_again_with_numpy_and_without(ran: Ran, place: Path) -> Non
         find_signer(explicit=str(signer(place))).fingerprint,
     ]
     whole = run_command(place, *arguments)
-    assert (whole.code, "10 comparisons of arrays computed again" in whole.out) == (
+    assert (whole.code, "10 array comparisons repeated" in whole.out) == (
         0,
         True,
     ), whole.out

@@ -134,7 +134,7 @@ def test_what_cannot_be_built_is_said(offered: dict[str, str], tmp_path: Path) -
         return str(refused.value)
 
     assert problem(path="gone").startswith("repo gone is not a folder")
-    assert problem(path="own", rev="v9").startswith("rev v9 is not a commit of own")
+    assert problem(path="own", rev="v9").startswith("rev v9 is not a commit in own")
     assert problem(path="own/own").startswith(
         "own/own has no pyproject.toml and no setup.py at HEAD"
     )

@@ -93,7 +93,7 @@ def test_logits_are_compared_as_distributions(tmp_path: Path) -> None:
     verified = run_command(
         tmp_path, "verify", str(ran.folder / "report.md"), "--signer", fingerprint
     )
-    assert (verified.code, "10 comparisons of arrays computed again" in verified.out) == (
+    assert (verified.code, "10 array comparisons repeated" in verified.out) == (
         0,
         True,
     ), verified.out

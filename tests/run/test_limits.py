@@ -62,7 +62,7 @@ def test_a_cell_that_is_too_large_for_a_limit_is_skipped(tmp_path: Path) -> None
     reason = skipped["ranks=64,backend=none"]
     assert isinstance(reason, dict)
     assert reason["code"] == "skip:cell-limit"
-    assert reason["text"].startswith("64 ranks take 552 descriptors, but only ")
+    assert reason["text"].startswith("64 ranks need 552 descriptors, but only ")
     assert reason["text"].endswith(" are available; raise the limit with ulimit -n 1024")
     assert reason["text"] in said
 
@@ -75,6 +75,6 @@ def test_fewer_worlds_run_side_by_side_where_that_is_too_much(tmp_path: Path) ->
     said, skipped = run(tmp_path, descriptors=700)
     assert set(skipped.values()) == {None}
     assert (
-        "2 worlds at a time are too many for this machine: 2 worlds of 64 ranks take 1,104"
+        "2 worlds at a time are too many for this machine: 2 worlds of 64 ranks need 1,104"
         " descriptors, but only " in said
     )

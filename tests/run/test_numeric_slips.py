@@ -191,7 +191,7 @@ def test_what_is_stated_to_be_missing_of_another_shape_or_not_finite_is_a_pass(
         assert told["wrong"] == ("INCONCLUSIVE", {DeviationCode.NOT_COMPARED})
         words_of = {
             "missing": "do not report or keep",
-            "shape": "have another shape",
-            "nonfinite": "is not finite",
+            "shape": "have a different shape",
+            "nonfinite": "is NaN or infinite",
         }
         assert words_of[want] in str(found.record.scenario.must_fail)

@@ -213,7 +213,7 @@ def test_the_working_tree_can_be_compared_with_a_revision(
         (
             "0123456",
             (
-                "is not a commit of the scenario's repository; to use another repository, pass"
+                "is not a commit in the scenario's repository; to use another repository, pass"
                 " --repo PATH"
             ),
         ),
@@ -296,7 +296,7 @@ def test_submodules_and_pointers_of_lfs_are_named(
     folder = scenario_in(repo / "meet")
     for rev, said in (
         ("submodule", "third is a submodule"),
-        ("lfs", "weights.bin .* git-lfs pointer"),
+        ("lfs", "weights.bin .* Git LFS pointer"),
     ):
         with pytest.raises(ArmError, match=said):
             staged(folder, f"subject.control.rev={rev}")

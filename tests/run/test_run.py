@@ -222,7 +222,7 @@ def test_needs_that_are_not_met_skip(scenario: Write, rankproof: Run) -> None:
     """A machine without what the scenario needs does not run it, and says what is missing."""
     ran = rankproof("run", str(scenario({"scenario.yaml": SCENARIO + "needs: {memory: 100TiB}\n"})))
     assert ran.code == 2
-    assert "of memory, this machine has" in ran.err
+    assert "of memory, but this machine has" in ran.err
 
 
 @pytest.mark.whole

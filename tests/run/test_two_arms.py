@@ -124,7 +124,7 @@ def test_b_is_compared_with_a_rank_for_rank(ran: Ran, place: Path) -> None:
         assert "the candidate" not in said, line
         assert "the control" not in said, line
     verified = verify(place, ran.folder / "report.md")
-    assert (verified.code, "comparisons of arrays computed again" in verified.out) == (
+    assert (verified.code, "array comparisons repeated" in verified.out) == (
         0,
         True,
     ), verified.out

@@ -119,7 +119,12 @@ def test_an_alias_is_one_problem(good: str, problems: Any) -> None:
             "cannot be combined with entry",
         ),
         ("entry: subject:warm_up", "entry: a:b\n  path: /x", "subject.path", "relative"),
-        ("entry: subject:warm_up", "use: torch-pipelin", "subject.use", "is not a ready subject"),
+        (
+            "entry: subject:warm_up",
+            "use: torch-pipelin",
+            "subject.use",
+            "is not a ready-made subject",
+        ),
         ("entry: subject:warm_up", "program: [sh]", "matrix.backend[0]", "joins no group"),
         ("entry: subject:warm_up", "program: []", "subject.program", "at least one"),
         ("{with: {loader: every-rank}}", "{rev: -x}", "subject.candidate.rev", "hyphen"),

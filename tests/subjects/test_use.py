@@ -1,4 +1,4 @@
-"""A scenario with a ready subject: mistakes are named, its code is evidence, and its report can be
+"""A scenario with a ready-made subject: mistakes are named, its code is evidence, and its report can be
 reproduced.
 """
 
@@ -127,7 +127,7 @@ def test_what_the_reference_chose_may_be_fed() -> None:
 
 
 def test_a_scenario_needs_no_python() -> None:
-    """It loads, and its function is the ready subject's."""
+    """It loads, and its function is the ready-made subject's."""
     scenario = parse_scenario(SCENARIO.encode(), name="s.yaml")
     assert scenario.subject.function == "torch_allreduce:run"
     assert scenario.subject.entry is None
@@ -140,14 +140,14 @@ def test_a_scenario_needs_no_python() -> None:
             "torch-allreduce",
             "torch-alreduce",
             "subject.use",
-            "is not a ready subject; known:",
+            "is not a ready-made subject; known:",
             "torch-allreduce",
         ),
         (
             "torch-allreduce",
             "torch_allreduce",
             "subject.use",
-            "is not a ready subject",
+            "is not a ready-made subject",
             "torch-allreduce",
         ),
         (
@@ -324,13 +324,13 @@ def test_an_input_is_named_by_an_argument() -> None:
 
 
 def test_editors_are_told_the_names() -> None:
-    """The exported schema offers every ready subject."""
+    """The exported schema offers every ready-made subject."""
     assert json_schema()["$defs"]["Subject"]["properties"]["use"]["examples"] == list(READY)
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A repository with a scenario that names a ready subject, and no code."""
+    """A repository with a scenario that names a ready-made subject, and no code."""
     folder = tmp_path / "project"
     folder.mkdir()
     git(folder, "init", "-q", "-b", "main")
@@ -339,7 +339,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def another_version(place: Path) -> str:
-    """A Rankproof whose ready subject is another one: what PYTHONPATH finds it by."""
+    """A Rankproof whose ready-made subject is another one: what PYTHONPATH finds it by."""
     shutil.copytree(
         ROOT / "harness", place / "harness", ignore=shutil.ignore_patterns("__pycache__")
     )
@@ -379,7 +379,7 @@ def test_a_report_of_a_ready_subject_is_reproduced(
 
     again = ann("reproduce", report, cwd=project)
     assert again.code == 0, again.out
-    assert "ready subject torch-allreduce" in again.out
+    assert "ready-made subject torch-allreduce" in again.out
     assert ann("reproduce", report, "--repo", str(project), "--dry-run").code == 0
 
     other = {"PYTHONPATH": another_version(tmp_path / "other")}
@@ -393,13 +393,13 @@ def test_a_report_of_a_ready_subject_is_reproduced(
 
     elsewhere = ann("reproduce", report, "--source", str(project), cwd=project)
     assert elsewhere.code == 64, elsewhere.out
-    assert "comes with Rankproof, so its candidate has no other source" in elsewhere.out
+    assert "is a ready-made subject, so its candidate's source cannot be changed" in elsewhere.out
 
     bundle = ann("bundle", report, "--out", str(tmp_path / "sums.tar.xz"))
     assert bundle.code == 0, bundle.out
     assert ann("reproduce", str(tmp_path / "sums.tar.xz"), "--dry-run").code == 0
 
-    # A gate takes it for what it is: no file of the commit, but the ready subject of the version
+    # A gate takes it for what it is: no file of the commit, but the ready-made subject of the version
     # that decides.
     known: Any = SimpleNamespace(
         sha256=record.scenario.sha256, scenario=parse_scenario(SCENARIO.encode(), name="s")
@@ -417,7 +417,7 @@ def test_a_report_of_a_ready_subject_is_reproduced(
     )
     (line,) = foreign(changed, known, basis, lambda path: (ran.folder / path).read_bytes())
     assert line.startswith(
-        "candidate: torch_allreduce.py (not the ready subject torch-allreduce of this version"
+        "candidate: torch_allreduce.py (not the ready-made subject torch-allreduce of this version"
     )
 
 

@@ -51,9 +51,7 @@ def repository_files(name: str) -> dict[str, bytes]:
         HubError: no such layout.
     """
     if name not in LAYOUTS:
-        raise HubError(
-            f"{name!r}: this layout does not exist; the layouts are {', '.join(LAYOUTS)}"
-        )
+        raise HubError(f"the layout {name!r} does not exist; the layouts are {', '.join(LAYOUTS)}")
     return {
         path: held if isinstance(held, bytes) else as_json(held)
         for path, held in LAYOUTS[name]().items()
@@ -73,7 +71,7 @@ def write(folder: Path, names: Iterable[str] | None = None) -> list[Path]:
         files = repository_files(name)
         place = folder / ORGANISATION / name
         if place.exists() and any(place.iterdir()):
-            raise HubError(f"{place}: already exists; remove it, or choose another folder")
+            raise HubError(f"{place} already exists; remove it, or choose another folder")
         for path, data in files.items():
             target = place / path
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -120,7 +120,8 @@ def demand_limits(sizes: Mapping[str, int], *, name: str) -> None:
     if sum(sizes.values()) > BYTES_LIMIT or len(sizes) > FILES_LIMIT:
         raise TooMuchCode(
             f"subject.path: {name} contains more than {BYTES_LIMIT // 2**20} MiB or {FILES_LIMIT}"
-            " files of code; set it to the folder of the code, and list data in inputs"
+            " files of code; set it to the folder that contains only the code, and list data in"
+            " inputs"
         )
 
 
@@ -210,7 +211,7 @@ class GitRepository:
             hint = f"; did you mean {printable(meant)}?" if meant else ""
             if self._ask("rev-parse", "--is-shallow-repository") == b"true\n":
                 hint += " (it is a shallow clone; fetch older commits before the run)"
-            raise RevisionError(f"rev {shown} is not a commit of {self._given}{hint}")
+            raise RevisionError(f"rev {shown} is not a commit in {self._given}{hint}")
         return done.stdout.decode().strip()
 
     def tree(self, commit: str) -> str:
@@ -238,9 +239,9 @@ class GitRepository:
                 )
             if entry.mode == SUBMODULE:
                 raise RevisionError(
-                    f"{path} is a submodule of {self._given}, so its code is in another"
-                    " repository; set subject.path to a folder without it, or use the submodule"
-                    " as the repo"
+                    f"{path} is a submodule of {self._given}, so its code is in a different"
+                    " repository; set subject.path to a folder without it, or use the submodule as"
+                    " the repo"
                 )
         blobs = [entry.blob for entry in entries.values()]
         content = contents(self._demand("cat-file", "--batch", given=batch(blobs)), blobs)
@@ -252,7 +253,7 @@ class GitRepository:
                 )
             if content[entry.blob].startswith(LFS):
                 raise RevisionError(
-                    f"{path} of {self._given} is a git-lfs pointer without its content; list data"
+                    f"{path} in {self._given} is a Git LFS pointer without its content; list data"
                     " in inputs, or set subject.path to a folder without it"
                 )
         return {path: content[entry.blob] for path, entry in entries.items()}

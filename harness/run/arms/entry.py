@@ -176,7 +176,7 @@ def _nowhere(loaded: LoadedScenario, staged: Mapping[str, StagedArm]) -> Iterato
     if hang.function is not None and not hang.function.startswith("<"):
         names = sorted({name for text in texts for name in DEFINED.findall(text)})
         if hang.function not in names:
-            message = "is not a function in the code of the control"
+            message = "is not a function in the control's code"
             yield loaded.problem(
                 (*place, "function"), message, suggestion=closest(hang.function, names)
             )

@@ -311,7 +311,7 @@ class _Staging:
                 return place
             if given != "." and not all(cut):
                 raise ArmError(
-                    f"subject.path: {given} is not a folder of the repository at every revision"
+                    f"subject.path: {given} is not a folder in the repository at every revision"
                 )
         if given != ".":
             return places[0]
@@ -509,7 +509,7 @@ def as_in(name: str, revision: RevisionFacts | None) -> str:
     if revision is None:
         return ""
     patched = ", patched" if revision.patch is not None else ""
-    return f" as {name} has it ({revision.rev}, commit {revision.commit[:12]}{patched})"
+    return f" in {name}'s revision ({revision.rev}, commit {revision.commit[:12]}{patched})"
 
 
 def has_package(path: str) -> bool:

@@ -104,7 +104,7 @@ def refusal(scenario: Scenario, *, environments: Collection[str]) -> str | None:
         "its ranks use the user's own home folder, which differs on each node": (
             scenario.world.home_is == "shared"
         ),
-        "an arm has its own environment, which is made on this machine": environments,
+        "an arm has its own environment, which is created on this machine": environments,
     }
     return next((why for why, holds in reasons.items() if holds), None)
 
@@ -212,7 +212,7 @@ class Farm:
             there = EnvironmentFacts.model_validate(description.get("environment"))
             pid = int(description["pid"])
         except (ValidationError, KeyError, TypeError, ValueError):
-            raise AnswerRefused("it did not identify itself the way our process does") from None
+            raise AnswerRefused("it did not identify itself as a process of this run") from None
         if why := _unlike(there, self._order.machine):
             return f"node {node.number}: {why}"
         lacking, _ = self._answer(node.ask("lacks", digests=sorted(self._order.sources)))

@@ -203,7 +203,7 @@ def take(
                 raise AnswerRefused("a list of loaded files does not match its digest")
             if len(known) >= MOST_LISTS * size:
                 raise AnswerRefused(
-                    "it sent more different lists of loaded files than its trials can have"
+                    "it sent more distinct lists of loaded files than its trials can produce"
                 )
             if sum(map(len, known.values())) + len(text) > MOST:
                 raise AnswerRefused(
@@ -213,9 +213,7 @@ def take(
             continue
         match = NAME.fullmatch(name)
         if match is None or int(match[1]) >= size:
-            raise AnswerRefused(
-                f"it sent a file that a trial does not have: {printable(name, limit=60)}"
-            )
+            raise AnswerRefused(f"it sent a file that no trial writes: {printable(name, limit=60)}")
         if len(text) > bounds[match[2]]:
             raise AnswerRefused(
                 f"its {name} has {len(text)} bytes, but at most {bounds[match[2]]} are accepted"
@@ -271,7 +269,7 @@ def _demand_asked(said: list[Event], about: Mapping[str, JSON]) -> None:
     for key, wanted in about.items():
         if (value := said[0].values.get(key)) != wanted:
             what = f"its {key} is {printable(str(value), limit=60)}, not {wanted}"
-            raise AnswerRefused(f"it sent a different trial from the requested trial: {what}")
+            raise AnswerRefused(f"it did not send the requested trial: {what}")
     if any(event.name == ARTEFACT_FOUND and event.values.get("stored") is True for event in said):
         raise AnswerRefused(
             "its ranks keep artefacts (context.keep), which are not fetched from nodes; run the"

@@ -133,7 +133,7 @@ def collect(run: Path, *, fetch: Fetch) -> LateOutcome:
         except (CannotJudge, EventError) as error:
             raise NotCollected(f"{run} cannot be judged again: {error}") from None
         if wrong or replayed.record is None:
-            raise NotCollected(f"{run} does not follow from its evidence: {wrong}")
+            raise NotCollected(f"the results of {run} do not follow from its evidence: {wrong}")
         signed = replayed.record.judgement
         parts = [_collected(part, folder, fetch) for part in missing]
         whole = [part for part in parts if part.late is not None]

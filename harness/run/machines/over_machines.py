@@ -183,8 +183,8 @@ def refusal(scenario: Scenario, *, over_ray: bool = False) -> str:
     reasons = []
     if scenario.world.hosts > 1:
         reasons.append(
-            "its ranks are on test hosts; leave world.hosts at 1, because machines already are"
-            " hosts"
+            "its ranks are on test hosts; leave world.hosts at 1, because each machine is already"
+            " a host"
         )
     if scenario.hub is not None or any(fault.properties.needs_a_hub for fault in scenario.faults):
         reasons.append("a hub serves only one machine; pass files to the ranks as inputs instead")
@@ -200,8 +200,8 @@ def refusal(scenario: Scenario, *, over_ray: bool = False) -> str:
         )
     if getattr(control, "hang", None) is not None:
         reasons.append(
-            "a hang can be proved only on a single machine; state another way in which the control"
-            " fails"
+            "a hang can be proved only on a single machine; state a different way in which the"
+            " control fails"
         )
     if scenario.world.home_is == "shared" or scenario.world.home is not None:
         reasons.append(
@@ -231,7 +231,7 @@ def refusal(scenario: Scenario, *, over_ray: bool = False) -> str:
             "no GPUs are requested from Ray, so ranks would not have any; reach its nodes by ssh,"
             " with a hostfile"
         )
-    return f"it cannot run over machines: {'; '.join(reasons)}" if reasons else ""
+    return f"it cannot run on several machines: {'; '.join(reasons)}" if reasons else ""
 
 
 def skip(preparation: Preparation, hostfile: Hostfile, *, faults: Sequence[Fault] = ()) -> None:
@@ -303,7 +303,7 @@ def reached(named: Hostfile | None, *, needs: Needs, cancel: int) -> Iterator[Ov
         )
         if first != machine.name:
             problems.append(
-                "it is another name for a machine that the hostfile already has; keep one of the"
+                "it is another name for a machine that the hostfile already lists; keep one of the"
                 " names, with the slots of both"
             )
         if problems:

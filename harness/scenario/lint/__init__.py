@@ -79,7 +79,7 @@ def finding_is_shown(draft: ScenarioDraft) -> Iterator[Problem]:
         message = "is only for role: upstream; set the role, or remove it"
         yield draft.problem(("finding",), message, at_key=True)
     if draft.at("subject") is not None and not draft.has(*CONTROL):
-        message = "needs a control, which has the defect; add it, and state how it must fail"
+        message = "needs a control that has the defect; add it, and state how it must fail"
         yield draft.problem(("finding",), message, at_key=True)
 
 

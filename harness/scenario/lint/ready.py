@@ -1,4 +1,4 @@
-"""Rules for a ready subject (`subject.use`): it is there, and is asked for what it takes and tells.
+"""Rules for a ready-made subject (`subject.use`): it is there, and is asked for what it takes and tells.
 
 Of a subject of one's own nobody knows what it emits; of these it is known, so a slip is named
 before a run.
@@ -16,7 +16,7 @@ from harness.scenario.lint.draft import ScenarioDraft
 from harness.scenario.matrix import OF_THE_WORLD
 from harness.subjects import READY, ReadySubject
 
-# What says which code an arm runs: a ready subject's is Rankproof's own, and the same in both.
+# What says which code an arm runs: a ready-made subject's is Rankproof's own, and the same in both.
 OF_CODE = ("file", "repo", "rev", "patch")
 # Events that the harness and the runtime tell of every rank; which of them can be asked for, other
 # rules say.
@@ -24,14 +24,15 @@ OF_EVERY_RANK = ("rank.", "backend.", "subject.", "world.", "fault.", "hub.", "g
 
 
 def ready(draft: ScenarioDraft) -> Iterator[Problem]:
-    """Everything that is wrong about a ready subject, and about one whose code lies beside the
+    """Everything that is wrong about a ready-made subject, and about one whose code lies beside the
     scenario's own.
     """
     for key in ("use", "beside"):
         name = draft.at("subject", key)
         if isinstance(name, str) and name not in READY:
             message = (
-                READY.reason(name) or f"is not a ready subject; known: {', '.join(READY.names)}"
+                READY.reason(name)
+                or f"is not a ready-made subject; known: {', '.join(READY.names)}"
             )
             yield draft.problem(("subject", key), message, suggestion=closest(name, READY.names))
     name = draft.at("subject", "use")
@@ -63,7 +64,7 @@ def _no_own_code(draft: ScenarioDraft) -> Iterator[Problem]:
     ]
     for place in places:
         message = (
-            "is only for your own code, because both arms of a ready subject run the same code."
+            "is only for your own code, because both arms of a ready-made subject run the same code."
             " Make the arms differ in with or environment"
         )
         yield draft.problem(place, message, at_key=True)
@@ -88,7 +89,7 @@ def _arguments(draft: ScenarioDraft, subject: ReadySubject) -> Iterator[Problem]
         if argument is None:
             message = (
                 subject.lacks.get(name)
-                or f"is not an argument of this ready subject; it takes {', '.join(known)}"
+                or f"is not an argument of this ready-made subject; it takes {', '.join(known)}"
             )
             yield draft.problem(place, message, at_key=True, suggestion=closest(name, known))
             continue

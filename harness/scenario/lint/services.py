@@ -121,8 +121,8 @@ def faults_of_services(draft: ScenarioDraft) -> Iterator[Problem]:
             yield draft.problem(place, message)
         if fault.properties.inside or fault.properties.needs_a_hub or fault.event is None:
             message = (
-                "cannot have a fault of this kind, which needs our runtime inside the process; use"
-                " a kind that acts at an event, such as kill, pause or starve"
+                "cannot have a fault of this kind, which needs Rankproof's runtime inside the"
+                " process; use a kind that acts at an event, such as kill, pause or starve"
             )
             yield draft.problem(place, message)
         which = fault.ranks.which

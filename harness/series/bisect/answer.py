@@ -7,8 +7,8 @@ from harness.run.environments.releases import order
 from harness.series.bisect.record import BisectRecord
 from harness.series.bisect.walk import DECIDED, Border, borders
 
-NAMES = {"AT FAULT": ("first version at fault", "last right version")}
-NAMES["RIGHT"] = ("first right version", "last version at fault")
+NAMES = {"AT FAULT": ("first faulty version", "last good version")}
+NAMES["RIGHT"] = ("first good version", "last faulty version")
 
 
 def answer(record: BisectRecord) -> tuple[str, bool]:
@@ -40,7 +40,7 @@ def _border(record: BisectRecord, border: Border) -> str:
     if untold := [one for one in border.between if one in known]:
         parts.append(f"cannot tell for {', '.join(untold)}")
     if moved := _moved(record, border):
-        parts.append(f"{', '.join(moved)} changed between them too, and may be the cause")
+        parts.append(f"{', '.join(moved)} also changed between them, and may be the cause")
     low = order(border.before)
     high = order(border.after)
     out = [f"{one} ({why})" for one, why in record.left_out.items() if low < order(one) < high]

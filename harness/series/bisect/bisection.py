@@ -386,7 +386,7 @@ class Bisection:
         self.says(
             f"{record.package} {self.versions[0]} to {self.versions[-1]} in {record.id}:"
             f" {plural(many, 'version')}, at most {plural(min(many, steps), 'step')} unless some"
-            " cannot be told"
+            " are inconclusive"
         )
         if record.left_out:
             out = [f"{version} ({why})" for version, why in record.left_out.items()]
@@ -406,7 +406,8 @@ class Bisection:
         self.says(
             f"  {version}{' (the control)' if side == 'control' else ''}: download"
             f" {amount(held.plan.known_bytes)} at most, {len(held.plan.chosen)} packages,"
-            f" {f'moved: {listing(moved, most=8)}' if moved else 'everything else held'} ..."
+            f" {f'also changed: {listing(moved, most=8)}' if moved else 'nothing else changed'}"
+            " ..."
         )
 
     def _write(self) -> None:

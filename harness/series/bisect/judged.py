@@ -122,7 +122,7 @@ def word_of(facts: StepFacts, fault: StepFacts | None, *, confidence: float) -> 
     if facts.failed:
         strange = sorted(facts.ways - fault.ways) if fault is not None else []
         if strange:
-            return "CANNOT TELL", f"it fails in another way than the faulty end: {strange[0]}"
+            return "CANNOT TELL", f"it fails differently from the faulty end: {strange[0]}"
         return "AT FAULT", "; or ".join(sorted(facts.ways))
     for name, faulty in fault.cells.items() if fault is not None else ():
         if not faulty.failed:

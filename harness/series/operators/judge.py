@@ -119,7 +119,9 @@ def not_asked(
     for cell in cells[len(found) :]:
         if ends[cell.operator] < most:
             break
-        skipped.append(Outcome(word="NOT ASKED", fact=f"{cell.operator} ended {most} worlds"))
+        skipped.append(
+            Outcome(word="NOT ASKED", fact=f"{cell.operator} crashed or hung {most} worlds")
+        )
     return skipped
 
 
@@ -143,13 +145,13 @@ def outcome(cell: OperatorCell, index: int, *, whole: WorldReading, world: World
         rank, at = min(hung.items())
         return Outcome(word="HANG", kind="hang", ranks=sorted(hung), fact=f"rank {rank} at {at}")
     if hung or any(rank in world.killed for rank in silent):
-        return Outcome(word="NO ORACLE", fact="a rank was still computing when it was ended")
+        return Outcome(word="NO ORACLE", fact="a rank was still computing when it was stopped")
     if silent:
-        fact = f"rank {silent[0]} ended without an answer"
+        fact = f"rank {silent[0]} exited without an answer"
         return Outcome(word="CRASH", kind="crash", ranks=silent, fact=fact)
     right = whole.done[0].get(index)
     if right is None or "raised" in right:
-        why = "the whole did not answer" if right is None else str(right["raised"])
+        why = "the single process did not answer" if right is None else str(right["raised"])
         return Outcome(word="NO ORACLE", fact=why)
     return _compared(cell, right, [values for values in said if values is not None])
 

@@ -74,9 +74,10 @@ def _blocks(record: OperatorsRecord) -> Iterator[Block]:
     yield Note(
         "A cell is one call of an operator with one value of every axis, such as shape, dtype and"
         " memory layout. Real ranks make the call, and a separate process computes the expected"
-        " result of each rank. A cell is a DEFECT if a rank has a different result and no error was"
-        " raised. REFUSES means that a rank raised an error, which is fine. DIFFERS means that the"
-        " library does not promise any other result, as for NaN in a maximum; it does not count."
+        " result of each rank. A cell is a DEFECT if a rank gets a different result and no error"
+        " is raised. REFUSES means that a rank raised an error, which is fine. DIFFERS means that"
+        " the library does not promise any other result, as for NaN in a maximum; it does not"
+        " count."
     )
     yield Paragraph(
         Claim(
@@ -142,14 +143,15 @@ def _need(axis: str, cause: FailureCause) -> Part:
 def _control(cause: FailureCause) -> Part:
     control = cause.control
     if control is None:
-        return "control: none, because no neighbouring cell is right"
+        return "control: none, because no neighbouring cell has the right result"
     changed = [axis for axis, value in control.axes.items() if cause.cell.axes[axis] != value]
     values = ", ".join(f"{axis} {control.axes[axis]}" for axis in changed)
     return Text(
         "control: with ",
         Verbatim(values),
-        f" it was right {cause.control_times} of {REPETITIONS} times in the same worlds, and the"
-        f" comparison detected one changed element {cause.needle_times} of {REPETITIONS} times",
+        f" the result was right {cause.control_times} of {REPETITIONS} times in the same worlds,"
+        f" and the comparison detected one changed element {cause.needle_times} of {REPETITIONS}"
+        " times",
     )
 
 
@@ -223,7 +225,10 @@ def _refusals(record: OperatorsRecord) -> list[Part]:
 def _unshown(record: OperatorsRecord) -> Iterator[Part]:
     left = sum(part.findings.left for part in record.parts if part.findings is not None)
     if left:
-        yield f"The cause of {plural(left, 'failing cell')}, because their operators had too many."
+        yield (
+            f"The cause of {plural(left, 'failing cell')}, because their operators had too many"
+            " failing cells."
+        )
     unasked = [part.name for part in record.parts if part.findings is None]
     if unasked:
         yield f"The parts that were not run: {', '.join(unasked)}."

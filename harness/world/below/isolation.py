@@ -121,7 +121,7 @@ def keep_mounts_private() -> None:
 
 def own_mounts() -> None:
     """Leave the mount namespace for one of this process's own, and of what it starts."""
-    _separate(CLONE_NEWNS, step="make a mount namespace")
+    _separate(CLONE_NEWNS, step="create a mount namespace")
     keep_mounts_private()
 
 
@@ -130,7 +130,7 @@ def own_clock(ahead: int) -> None:
 
     With one thread.
     """
-    _separate(CLONE_NEWTIME, step="make a time namespace")
+    _separate(CLONE_NEWTIME, step="create a time namespace")
     # While nobody is in it: afterwards the kernel lets nobody set it.
     set_clock_ahead(ahead)
     # Only children are born into a new time namespace: this process itself has to enter it.

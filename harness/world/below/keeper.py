@@ -200,7 +200,7 @@ class Keeper:
             for message in self._wire.said():
                 self._tell_of_wire(message)
             if self._wire.is_lost:
-                raise WireLost("the wire between the hosts ended before the ranks did")
+                raise WireLost("the process that links the test hosts ended before the ranks did")
         # Before the harness is listened to: no signal goes to a rank that has ended already.
         self._reap()
         if self._control.fileno() in ready:

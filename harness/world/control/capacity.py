@@ -70,7 +70,7 @@ class Limit:
         wanted = worlds * (self.per_world + ranks * self.per_rank)
         if wanted <= self.left:
             return ""
-        of = f"{ranks} ranks take" if worlds == 1 else f"{worlds} worlds of {ranks} ranks take"
+        of = f"{ranks} ranks need" if worlds == 1 else f"{worlds} worlds of {ranks} ranks need"
         remedy = self.raised_by.format(max(1024, 1 << (wanted * 5 // 4).bit_length()))
         return (
             f"{of} {wanted:,} {self.what}, but only {max(0, self.left):,} are available; {remedy}"
@@ -279,5 +279,5 @@ def _stand(pool: ServerPool, launch: Launch) -> tuple[float, list[tuple[int, int
         why = (
             f"{said[0].get('type')}: {said[0].get('message')}" if said else "no reason was reported"
         )
-        raise ServerFailed(f"only {len(stood)} of {launch.size} ranks met: {why}")
+        raise ServerFailed(f"only {len(stood)} of {launch.size} ranks started: {why}")
     return (max(stood) - events[0].ns) / 1e9, prints

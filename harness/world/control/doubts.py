@@ -147,16 +147,13 @@ def _of_descriptors(pid: int, pids: Collection[int], *, left: float) -> Iterator
             if watched is None or int(watched[1]) not in (-1, *pids):
                 yield "waits for the exit of a process outside the world (pidfd)"
         elif what == RING and (many := _pending(_about(pid, entry))) != 0:
-            yield (
-                f"has handed the kernel {many or 'a number of'} requests that are not complete"
-                " (io_uring)"
-            )
+            yield (f"has submitted {many or 'some'} io_uring requests that are not complete")
         elif what.startswith("anon_inode:") and what not in KNOWN:
-            yield f"has {what} open, and it is not known which events that reports"
+            yield f"has {what} open, and it is not known which events this file reports"
         elif what.startswith("/") and _is_shared_pipe(PROC / str(pid) / "fd" / entry, pids):
             yield (
-                f"has the named pipe {Path(what).name} open, which a process outside the world has"
-                " open too"
+                f"has the named pipe {Path(what).name} open, which a process outside the world"
+                " also has open"
             )
 
 
@@ -307,7 +304,7 @@ def _hears(
         return ""
     where = f"{end.peer[0]}:{end.peer[1]}"
     if end.state == SYN_SENT:
-        return f"tries to connect to {where}, which ends by itself"
+        return f"is connecting to {where}, and this attempt ends by itself"
     return (
         f"has a connection to {where}, which is outside the world"
         if _is_strange(end, ends, everywhere, known)

@@ -135,7 +135,7 @@ class Ending:
         if self._last_words_by is not None:
             if now >= self._last_words_by:
                 living = self._states.living()
-                which = f"ranks {living} did not end" if living else "the keeper did not finish"
+                which = f"ranks {living} did not end" if living else "the supervisor did not exit"
                 raise ServerFailed(f"{which} within {self._grace + self._last_words_within:g} s")
         elif self._stacks_at is not None:
             latest = self._stacks_at + STACKS_WITHIN + STACKS_EACH * len(self._texts)

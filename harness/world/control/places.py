@@ -319,7 +319,7 @@ class HostControl:
         """Why a rank may wait for the wire alone: what waits for a packet that is on its way does
         not hang.
         """
-        return "packets are being held back on a wire" if self._holding else ""
+        return "packets between test hosts are being held back" if self._holding else ""
 
     def order(self, order: Mapping[str, Any]) -> dict[str, JSON]:
         """Return an order for the wire, with the links of the rank's host that it is about.

@@ -126,7 +126,7 @@ class Room:
             raise RoomNotEmpty(
                 "cannot remove what the previous world left in the ranks' working folder:"
                 f" {left[0]}{more}. They remain in {self._folder.parent.name} in the temporary"
-                " folder, and the next world uses another working folder"
+                " folder, and the next world uses a different working folder"
             )
 
     def lay_out(self) -> None:

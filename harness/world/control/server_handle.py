@@ -188,7 +188,7 @@ class ServerHandle:
         message = self._hear(READY_WITHIN, cancel=cancel)
         if message is None:
             raise ServerFailed(
-                f"the fork server did not get ready; its last output: {self._last_words()}"
+                f"the fork server did not become ready; its last output: {self._last_words()}"
             )
         if message["is"] != "ready":
             raise ServerFailed(f"the fork server cannot fork safely: {message['why']}")

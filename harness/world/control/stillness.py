@@ -246,13 +246,13 @@ class Stillness:
         if wait is None:
             return ""
         if not wait.is_known:
-            return f"is in {wait.call}, and it is not known whether that ends by itself"
+            return f"is in {wait.call}, and it is not known whether this call ends by itself"
         if wait.outlasts(self.deadline) or wait.ends is None:
             return ""
         length = wait.span if wait.span is not None else wait.ends - self._since[pid, tid][1]
         if length < self.needed:
             return ""
-        return f"waits in {wait.call} for {length:.1f} s, which ends by itself"
+        return f"waits in {wait.call} with a timeout of {length:.1f} s"
 
     def worked(self, pid: int, tid: int) -> bool:
         """Return whether a thread used the processor during the window."""
@@ -343,7 +343,7 @@ class Stillness:
         if wait is None:
             return "runs"
         if not wait.is_known:
-            return f"is in {wait.call}, and it is not known whether that ends by itself"
+            return f"is in {wait.call}, and it is not known whether this call ends by itself"
         if not wait.outlasts(self.deadline):
             return f"sleeps in {wait.call}, which ends by itself"
         if last.place != first.place:

@@ -113,7 +113,7 @@ def waits_in(pid: int, line: str, *, begun: float) -> Wait | None:
     known = NUMBERS.get(os.uname().machine)
     if known is None:
         raise UnreadableProcess(
-            f"the system calls of {os.uname().machine} are not known to this version"
+            f"this version does not know the system calls of {os.uname().machine}"
         )
     call = known.get(number)
     if call is None:

@@ -405,7 +405,7 @@ class World:
             for message, descriptors in self._pipes.told.receive():
                 self._hear(message, descriptors)
         except EOFError:
-            raise KeeperGone("the keeper of this world ended before its ranks did") from None
+            raise KeeperGone("this world's supervisor exited before its ranks did") from None
 
     def _hear(self, message: dict[str, Any], descriptors: list[int]) -> None:
         kind = message.pop("is")
@@ -525,9 +525,9 @@ class World:
         hang.
         """
         if self._gates.is_busy:
-            return "a rank waits at a gate"
+            return "a rank waits for the harness to let it continue"
         if not self._timers.empty():
-            return "a fault is not over"
+            return "a fault is still active"
         if len(self._states.started) < self._launch.size:
             return "a rank has not started yet"
         return self._hosts.keeps_waiting() or (

@@ -156,7 +156,7 @@ def make(host: int, *, places: HostPlaces) -> Host:
     ahead = CLOCK_STEP * (host + 1) if isolation.has_clocks() else 0
     # All at once: each belongs to the user namespace that its maker is in then.
     isolation.unshare(
-        flags | (isolation.CLONE_NEWTIME if ahead else 0), step="make the namespaces of a host"
+        flags | (isolation.CLONE_NEWTIME if ahead else 0), step="create a host's namespaces"
     )
     if ahead:
         isolation.set_clock_ahead(ahead * 1_000_000_000)
@@ -208,7 +208,7 @@ def _interface(own_address: str) -> int:
     try:
         fcntl.ioctl(tun, _TUNSETIFF, struct.pack("16sH", name, _TUN_WITHOUT_HEADER))
     except OSError as error:
-        raise isolation.NotAllowed(error.errno, f"make a TUN device: {error.strerror}") from None
+        raise isolation.NotAllowed(error.errno, f"create a TUN device: {error.strerror}") from None
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
 
         def tell(request: int, interface: bytes, value: bytes) -> None:

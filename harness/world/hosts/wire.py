@@ -337,7 +337,7 @@ class WireProcess:
         self._said = Requests(self._channel)
         self.is_lost = False
         isolation.unshare(
-            isolation.CLONE_NEWUSER | isolation.CLONE_NEWNS, step="make a user namespace"
+            isolation.CLONE_NEWUSER | isolation.CLONE_NEWNS, step="create a user namespace"
         )
         send(self._channel, {"do": "make"})
         answer, handed = self._answer()
@@ -420,8 +420,8 @@ class WireProcess:
                 if message["is"] == "carried":
                     return
         raise WireLost(
-            "the wire between the hosts did not answer after the ranks had ended; check whether it"
-            " was stopped or killed"
+            "the process that links the test hosts did not answer after the ranks had ended; check"
+            " whether it was stopped or killed"
         )
 
     def close(self) -> None:
@@ -438,7 +438,7 @@ class WireProcess:
             while select.select([self._channel], [], [], max(0.0, end - time.monotonic()))[0]:
                 for message, descriptors in self._said.receive():
                     return message, descriptors
-        raise WireLost("the wire between the hosts did not get ready")
+        raise WireLost("the process that links the test hosts did not become ready")
 
 
 def _close_all_but(kept: int) -> None:

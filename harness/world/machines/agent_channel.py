@@ -276,7 +276,7 @@ class AgentChannel:
             there = self.ask("clock").get("wall_ns")
             took = time.monotonic_ns() - began
             if type(there) is not int or not 0 <= there < 2**63:
-                raise self._unreachable("it has no clock")
+                raise self._unreachable("it reported no clock")
             measured.append((took, there - sent - took // 2))
         measured.sort()
         took, offset = measured[0]

@@ -81,7 +81,7 @@ class LateShare:
             size = begin.values["size"]
         except (KeyError, IndexError, TypeError, ValueError, StopIteration) as error:
             raise Hostile(
-                f"the trial's events are not from a world over machines: {error}"
+                f"the trial's events are not from a world on several machines: {error}"
             ) from None
         ends = (begin.name, begin.by, end.name, end.by)
         if (

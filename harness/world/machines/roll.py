@@ -94,7 +94,7 @@ class Roll:
         if message.get("is") not in WRITTEN:
             self._told[machine] = self._told.get(machine, 0) + len(json.dumps(message))
             if self._told[machine] > MOST_TOLD:
-                raise Hostile("it sent more than a world can need to report")
+                raise Hostile("it sent more data than a world's report can contain")
 
     def has(self, machine: int, rank: object) -> bool:
         """Return whether a rank is on a machine."""
@@ -111,22 +111,22 @@ class Roll:
             or type(message.get("ns")) is not int
             or len(json.dumps(message)) > MOST_WORDS
         ):
-            raise Hostile("its keeper sent a malformed or unknown message")
+            raise Hostile("its supervisor sent a malformed or unknown message")
         kind = message.get("is")
         if kind in OF_RANKS:
             self._check_rank(machine, message)
         elif kind not in OF_SHARES:
-            raise Hostile("its keeper sent a malformed or unknown message")
+            raise Hostile("its supervisor sent a malformed or unknown message")
         elif kind == "survivors" and (
             type(message.get("count")) is not int or not isinstance(message.get("processes"), list)
         ):
-            raise Hostile("its keeper did not report how many processes survived")
+            raise Hostile("its supervisor did not report how many processes survived")
         elif kind == "signalled":
             ranks = message.get("ranks")
             if not isinstance(ranks, list) or not all(self.has(machine, rank) for rank in ranks):
-                raise Hostile("its keeper reported signals to ranks that it does not have")
+                raise Hostile("its supervisor reported signals to ranks that it does not have")
             if type(message.get("signal")) is not int:
-                raise Hostile("its keeper did not report which signal it sent")
+                raise Hostile("its supervisor did not report which signal it sent")
         return message
 
     def _check_rank(self, machine: int, message: dict[str, Any]) -> None:
@@ -135,7 +135,7 @@ class Roll:
         pid = message.get("pid")
         if not self.has(machine, rank) or rank in self._ended:
             raise Hostile(
-                "its keeper reported on a rank that it does not have or that had already ended"
+                "its supervisor reported on a rank that it does not have or that had already ended"
             )
         assert isinstance(rank, int)
         if kind == "started":
@@ -146,18 +146,18 @@ class Roll:
                 or message.get("world") != self._mark
             ):
                 raise Hostile(
-                    "its keeper reported that it started a rank twice, without a valid pid, or in"
-                    " another world"
+                    "its supervisor reported that it started a rank twice, without a valid pid, or"
+                    " in another world"
                 )
             self._pids[rank] = pid
             message["machine"] = self._placed.called[machine]
         elif pid != self._pids.get(rank):
-            raise Hostile("its keeper reported on a process that is not a rank")
+            raise Hostile("its supervisor reported on a process that is not a rank")
         if kind == "exited":
             code = message.get("code")
             signal = message.get("signal")
             if (type(code) is int) == isinstance(signal, str):
-                raise Hostile("its keeper did not report how a rank ended")
+                raise Hostile("its supervisor did not report how a rank ended")
             self._ended.add(rank)
 
 
@@ -188,7 +188,7 @@ class HandedOver:
         """
         known = self._files[rank]
         if not FILE.fullmatch(name) or name in known or len(known) >= MOST_FILES:
-            raise Hostile("it sent a file that ranks never leave, or it sent a file twice")
+            raise Hostile("it sent a file that no rank writes, or sent a file twice")
         known.add(name)
         path = self._place(rank, name)
         if odd:
@@ -205,7 +205,7 @@ class HandedOver:
             or (rank, name) in self._odd
             or self._bytes[rank] > MOST_BYTES
         ):
-            raise Hostile("it sent more than a rank may keep")
+            raise Hostile("it sent more data than a rank may keep")
         with self._place(rank, name).open("ab") as file:
             file.write(content)
 

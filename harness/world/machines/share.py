@@ -152,8 +152,8 @@ def travels(launch: Launch) -> dict[str, Any]:
             default = value.default if value.default_factory is MISSING else value.default_factory()
             if value.name not in PLAIN | BROUGHT and getattr(part, value.name) != default:
                 raise OSError(
-                    f"{value.name} is not supported for ranks over machines; remove what requires"
-                    " it"
+                    f"{value.name} is not supported for ranks on several machines; remove what"
+                    " requires it"
                 )
         sent[name] = {
             value.name: getattr(part, value.name) for value in fields(part) if value.name in PLAIN
@@ -330,10 +330,12 @@ class MachineShare:
         while not self._gone:
             now = time.monotonic()
             if self._by is None and now >= until:
-                self._end("the deadline is over, but the run did not end the ranks")
+                self._end("the deadline has passed, but the run did not stop the ranks")
             if self._by is not None and now >= self._by:
                 self._pipes.hang_up()
-                raise ServerFailed(f"the keeper did not end the ranks within {GONE_WITHIN:g} s")
+                raise ServerFailed(
+                    f"the supervisor did not stop the ranks within {GONE_WITHIN:g} s"
+                )
             due = [until if self._by is None else self._by]
             if self._standing is not None and self._standing.is_asked:
                 due.append(now + self._standing.look())
@@ -419,7 +421,7 @@ class MachineShare:
             for message, _ in self._pipes.told.receive():
                 self._hear(message)
         except EOFError:
-            raise ServerFailed("the keeper of this world ended before its ranks did") from None
+            raise ServerFailed("this world's supervisor exited before its ranks did") from None
 
     def _hear(self, message: dict[str, Any]) -> None:
         message.pop("descriptors", None)

@@ -71,9 +71,12 @@ def test_what_a_node_has_kept_at_control_is_bounded(monkeypatch: pytest.MonkeyPa
 LIES: dict[str, tuple[Callable[[list[list[JSON]], bytes], tuple[object, bytes]], str]] = {
     "path": (
         lambda files, all_: ([*files, ["../../.ssh/authorized_keys", 0]], all_),
-        "a file that a trial does not have",
+        "a file that no trial writes",
     ),
-    "rank": (lambda files, all_: ([*files, ["rank-2.log", 0]], all_), "does not have: rank-2.log"),
+    "rank": (
+        lambda files, all_: ([*files, ["rank-2.log", 0]], all_),
+        "no trial writes: rank-2.log",
+    ),
     "twice": (lambda files, all_: ([*files, files[1]], all_ + b"said"), "it sent rank-0.log twice"),
     "giant": (
         lambda files, all_: ([*files, ["rank-1.log", 2**20]], all_ + bytes(2**20)),
@@ -114,9 +117,7 @@ def test_what_is_not_a_trial_is_refused(lie: str) -> None:
 @pytest.mark.parametrize("key", sorted(ABOUT))
 def test_another_trial_is_refused(key: str) -> None:
     """The results of another trial, cell, arm, seed or node are refused."""
-    with pytest.raises(
-        AnswerRefused, match=f"a different trial from the requested trial: its {key} is"
-    ):
+    with pytest.raises(AnswerRefused, match=f"it did not send the requested trial: its {key} is"):
         taken(left(**{key: "other"}), lambda files, content: (files, content))
 
 

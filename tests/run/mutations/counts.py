@@ -118,7 +118,7 @@ def a_cell_called_skipped_for_another_backend(copy: Copy) -> None:
 @refused(RefusalWord.SKIP_CONTRADICTED, removes=True)
 def a_cell_called_skipped_for_memory(copy: Copy) -> None:
     call_skipped(
-        copy, SkipCode.MACHINE_MEMORY, "needs 640.0 GiB of memory, this machine has 24.0 GiB"
+        copy, SkipCode.MACHINE_MEMORY, "needs 640.0 GiB of memory, but this machine has 24.0 GiB"
     )
 
 

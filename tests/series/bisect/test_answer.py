@@ -42,12 +42,12 @@ def test_neighbours_are_named_in_both_directions() -> None:
     )
     assert exact
     assert text.startswith(
-        "first version at fault: 1.3; last right version: 1.1; left out between them: 1.2 (yanked)."
+        "first faulty version: 1.3; last good version: 1.1; left out between them: 1.2 (yanked)."
         " 1 of 5 versions were not tried"
     )
     text, exact = answer(record({"1.0": "AT FAULT", "1.1": "RIGHT"}))
     assert exact
-    assert text.startswith("first right version: 1.1; last version at fault: 1.0. 3 of 5 versions")
+    assert text.startswith("first good version: 1.1; last faulty version: 1.0. 3 of 5 versions")
 
 
 def test_what_makes_an_answer_inexact_is_said() -> None:
@@ -62,7 +62,7 @@ def test_what_makes_an_answer_inexact_is_said() -> None:
     )
     text, exact = answer(record({"1.0": "RIGHT", "1.1": "AT FAULT"}, moved={"1.0": "1.0"}))
     assert not exact
-    assert "; steady changed between them too, and may be the cause" in text
+    assert "; steady also changed between them, and may be the cause" in text
     text, exact = answer(record({"1.0": "RIGHT", "1.6": "RIGHT"}))
     assert (exact, text.startswith("1.0 and 1.6 do not differ: both are RIGHT")) == (False, True)
     text, exact = answer(record({"1.6": "CANNOT TELL"}))

@@ -43,7 +43,7 @@ def words(ran: Ran) -> dict[str, str]:
 
 @pytest.mark.whole
 def test_a_defect_is_bisected_in_both_directions(bisect: Bisect, offer: Offer) -> None:
-    """The first version at fault and the first right one are found. What is yanked, has no wheel or
+    """The first faulty version and the first right one are found. What is yanked, has no wheel or
     cannot be installed is passed by and named, and a step is not run twice.
     """
     env = offer()
@@ -51,7 +51,7 @@ def test_a_defect_is_bisected_in_both_directions(bisect: Bisect, offer: Offer) -
     assert broke.code == 0, broke.out + broke.err
     assert words(broke) == {"1.0": "RIGHT", "1.1": "RIGHT", "1.3": "RIGHT", "1.4": "AT FAULT"}
     assert "1.2  NOT TRIED    no wheel for this Python and platform" in broke.out
-    assert "first version at fault: 1.4; last right version: 1.3.\n" in broke.out
+    assert "first faulty version: 1.4; last good version: 1.3.\n" in broke.out
 
     mended = bisect("1.4", "1.9", env=env)
     assert mended.code == 2, mended.out + mended.err
@@ -117,7 +117,7 @@ def test_the_controls_version_is_shown_by_the_control(bisect: Bisect, offer: Off
     steps = {step["version"]: step for step in kept(ran)["steps"]}
     assert steps["1.4"]["side"] == "control"
     assert steps["1.4"]["run"] == steps["1.9"]["run"] != steps["1.8"]["run"]
-    assert "first right version: 1.8; last version at fault: 1.4." in ran.out
+    assert "first good version: 1.8; last faulty version: 1.4." in ran.out
     left = [folder for folder in Path(env["RANKPROOF_ENVIRONMENTS"]).iterdir() if folder.is_dir()]
     assert len(left) == 1, "the control's environment stays"
 
@@ -134,7 +134,7 @@ def test_a_rare_defect_is_not_called_mended(bisect: Bisect, offer: Offer) -> Non
     assert named is not None
     # The faulty end, too, gets that many, and so a narrower bound.
     many = bisect("1.0", "1.1", "--trials", named[1], env=env)
-    assert "first right version: 1.1; last version at fault: 1.0" in many.out, many.out + many.err
+    assert "first good version: 1.1; last faulty version: 1.0" in many.out, many.out + many.err
 
 
 @pytest.mark.whole
@@ -169,7 +169,7 @@ def test_a_companion_that_had_to_move_is_named(bisect: Bisect, offer: Offer) -> 
     env = offer({"1.0": WRONG, "1.1": RIGHT}, requires={"1.0": "steady<2"})
     ran = bisect("1.0", "1.1", env=env)
     assert ran.code == 2, ran.out + ran.err
-    assert "steady changed between them too, and may be the cause" in ran.out
+    assert "steady also changed between them, and may be the cause" in ran.out
     assert "with steady 1.0, not 2.0" in ran.out
     assert kept(ran)["steps"][0]["moved"] == {"steady": ["2.0", "1.0"]}
 
@@ -183,8 +183,8 @@ def test_both_ends_with_one_answer_are_said(bisect: Bisect, offer: Offer) -> Non
     assert "1.0 and 1.3 do not differ: both are RIGHT" in same.out
     every = bisect("1.0", "1.3", "--every", env=env)
     assert every.code == 0, every.out + every.err
-    assert "first version at fault: 1.1; last right version: 1.0" in every.out
-    assert "first right version: 1.3; last version at fault: 1.1" in every.out
+    assert "first faulty version: 1.1; last good version: 1.0" in every.out
+    assert "first good version: 1.3; last faulty version: 1.1" in every.out
 
 
 def _fingerprint(ran: Ran) -> str:

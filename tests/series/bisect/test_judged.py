@@ -26,7 +26,7 @@ def test_a_version_that_fails_in_another_way_is_not_at_fault() -> None:
     """A failure that the faulty end does not show is named, and decides nothing."""
     word, why = word_of(facts(6, 6, WAY, "SIGSEGV"), facts(6, 6, WAY), confidence=0.95)
     assert word == "CANNOT TELL"
-    assert why == "it fails in another way than the faulty end: SIGSEGV"
+    assert why == "it fails differently from the faulty end: SIGSEGV"
 
 
 def test_a_rare_defect_needs_more_trials() -> None:

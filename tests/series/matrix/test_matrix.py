@@ -182,7 +182,7 @@ def test_it_goes_on_only_with_what_it_was_begun_with(made: Path, tmp_path: Path,
     (place / FACTS).parent.mkdir(parents=True)
     facts = json.loads((made / FACTS).read_text())
     for text, why in (
-        (json.dumps({**facts, "code": "0" * 64}), "begun by a different version of the code"),
+        (json.dumps({**facts, "code": "0" * 64}), "started with a different version of the code"),
         ("{", "missing or damaged"),
     ):
         (place / FACTS).write_text(text)

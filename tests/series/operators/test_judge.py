@@ -108,7 +108,7 @@ def test_a_rank_that_stands_still_is_a_hang_and_one_that_a_signal_ends_a_crash()
     assert judge(SAME[0], segfault).word == "CRASH"
     assert judge(SAME[0], segfault).ranks == [1]
     # What a rank says of its own end is not asked.
-    assert judge(SAME[0], segfault._replace(by="rank")).fact == "rank 1 ended without an answer"
+    assert judge(SAME[0], segfault._replace(by="rank")).fact == "rank 1 exited without an answer"
     # A rank that the harness ended has not crashed. If it stood still it hangs; if it was still
     # computing, nobody knows.
     killed = event("rank.exited", rank=1, code=None, signal="SIGKILL")

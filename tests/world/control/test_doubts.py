@@ -270,7 +270,7 @@ def test_a_loop_is_told_from_a_sleep_and_from_polling(
 def test_a_watched_world_stands_still_for_all_of_within(
     live: Callable[..., Lived], pool: ServerPool
 ) -> None:
-    """It is proved only once it stood still for all of `within`, which its proof says."""
+    """It is proved only once it made no progress for all of `within`, which its proof says."""
     order = Hang(window=0.5, within=1.5, watched=True)
     (found,) = lived(live, pool, {"unset_event": {}}, entry="waiting:hung", hang=order).values()
     values: Any = found.history.noted("world.still")[0].event.values
@@ -301,5 +301,5 @@ def test_a_watched_world_that_moves_after_a_window_is_not_proved(
         with socket.socket(socket.AF_UNIX) as comes:
             comes.connect(str(door))
             found = running.result()[way]
-    assert why(found).startswith("it stood still for ")
-    assert "but then moved" in why(found)
+    assert why(found).startswith("it made no progress for ")
+    assert "but then continued" in why(found)

@@ -46,7 +46,7 @@ def test_processes_are_limited_by_every_control_group(machine: Path) -> None:
     write(machine / "groups" / "user", pids__max="100\n", pids__current="40\n")
     assert left("processes and threads") == [60]
     assert re.search(
-        r"64 ranks take 388 processes and threads, but only 60 are available; raise pids.max",
+        r"64 ranks need 388 processes and threads, but only 60 are available; raise pids.max",
         capacity.shortage(64),
     )
     assert capacity.shortage(8) == ""
@@ -78,7 +78,7 @@ def test_memory_is_limited_by_control_groups_less_what_is_only_cached(machine: P
     write(machine / "groups" / "b", memory__max=f"{500 * MIB}", memory__current=f"{90 * MIB}")
     assert left("MiB of memory")[1:] == [410, 40]
     assert (
-        "64 ranks take 256 MiB of memory, but only 40 are available; raise memory.limit_in_bytes"
+        "64 ranks need 256 MiB of memory, but only 40 are available; raise memory.limit_in_bytes"
         in capacity.shortage(64)
     )
     assert capacity.shortage(40, memory=1) == ""
@@ -91,13 +91,13 @@ def test_descriptors_are_limited_by_the_soft_limit(machine: Path) -> None:
     try:
         said = capacity.shortage(64)
         found = re.fullmatch(
-            r"64 ranks take 552 descriptors, but only (\d+) are available; raise the limit with ulimit -n (\d+)",
+            r"64 ranks need 552 descriptors, but only (\d+) are available; raise the limit with ulimit -n (\d+)",
             said,
         )
         assert found
         assert int(found[1]) == 400 - len(list(Path("/proc/self/fd").iterdir()))
         assert capacity.shortage(2) == ""
-        assert "2 worlds of 40 ranks take 720 descriptors" in capacity.shortage(40, worlds=2)
+        assert "2 worlds of 40 ranks need 720 descriptors" in capacity.shortage(40, worlds=2)
         resource.setrlimit(resource.RLIMIT_NOFILE, (int(found[2]), hard))
         assert capacity.shortage(64) == ""
     finally:

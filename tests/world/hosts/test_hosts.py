@@ -166,7 +166,7 @@ def test_a_wire_that_ends_before_any_rank_has_begun_makes_the_trial_void(
 
     capture = World(order("calm:gather", size=3, hosts=placed(0, 1, 2)), pool, on_begin=begin).run()
     said = [event.values["message"] for event in capture.events if event.name == "harness.error"]
-    assert said == ["the wire between the hosts ended before the ranks did"]
+    assert said == ["the process that links the test hosts ended before the ranks did"]
     monkeypatch.undo()
     assert live("calm:gather", size=3, hosts=placed(0, 1, 2)).passed
 
@@ -184,7 +184,7 @@ def test_a_wire_that_is_killed_fails_the_trial(live: Live) -> None:
     )
     assert lived.history.said(0, "rank.begin")
     assert not lived.findings["kept-to-the-end"].passed
-    assert "the wire between the hosts ended before the ranks did" in lived.void[0]
+    assert "the process that links the test hosts ended before the ranks did" in lived.void[0]
 
 
 @pytest.mark.whole
@@ -252,8 +252,8 @@ def test_another_user_has_hosts_too(short_tmp: Path) -> None:
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ("max_net_namespaces", "make the namespaces of a host: No space left on device"),
-        ("max_user_namespaces", "make a user namespace: No space left on device"),
+        ("max_net_namespaces", "create a host's namespaces: No space left on device"),
+        ("max_user_namespaces", "create a user namespace: No space left on device"),
     ],
 )
 def test_where_hosts_are_forbidden_it_is_said_with_a_remedy(setting: str, said: str) -> None:
