@@ -57,7 +57,7 @@ PROGRAMS = (
 CHILDREN = "Ranks started other processes ({names}). It is unknown which code those loaded."
 OUTSIDE_LIMIT = 20
 READY = (
-    "The subject is Rankproof's ready subject {use}, so the result is about the libraries and the"
+    "The subject is Rankproof's ready-made subject {use}, so the result is about the libraries and the"
     " machine, not about code of this repository."
 )
 COMPARED = (

@@ -230,7 +230,7 @@ def test_lint_says_what_a_run_will_not_show(folder: Path) -> None:
                 " earlier event"
             ),
         ),
-        ("checks", "no check covers more than the end of rank 1 in a world of 2"),
+        ("checks", "in a world of 2, the checks cover only the exit of rank 1"),
     ]
     wide = (
         NARROW.replace("[0], event", "every, event")

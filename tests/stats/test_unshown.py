@@ -114,11 +114,11 @@ def test_ranks_that_no_check_asks_are_named() -> None:
     text += "  - {id: ended, kind: exit, ranks: every}\n"
     found = judged(text, control=lambda _: broken(ranks=(0,)))
     assert found.verdict == "PASS"
-    assert found.unshown == ["No check covers more than the end of rank 1 in a world of 2."]
+    assert found.unshown == ["In a world of 2, the checks cover only the exit of rank 1."]
     assert (
         judged(text.replace("[0]", "[1]"), control=lambda _: broken())
         .unshown[0]
-        .startswith("No check covers more than the end of rank 0 ")
+        .endswith(", the checks cover only the exit of rank 0.")
     )
     compared = "  - {id: same, kind: agree, ranks: [0], against: 1, value: decode.ids}\n"
     assert not any("No check tests" in sentence for sentence in judged(text + compared).unshown)

@@ -96,14 +96,14 @@ def _blocks(record: MatrixRecord) -> Iterator[Block]:
         "A trial counts as injected if the fault was injected, as proved if events show that it"
         " took effect, and as detected if a check failed. It counts as rightly named if every"
         " required check failed on exactly the ranks that the fault reached, with the required"
-        " error, signal, code or place, and nothing else was the cause. A masked fault is tolerated"
-        " if it is proved and every check passed. For masked faults, a deliberately broken subject"
-        ' shows that the same checks can fail. "At least" is the lower bound on the share of rightly'
-        f" named or tolerated trials, at {CONFIDENCE:.0%} confidence. A false alarm is a check that"
-        ' failed in a trial without a fault, and "at most" is the upper bound on the share of false'
-        ' alarms. If the effect is marked "with a defect", the fault is also injected into the clean'
-        " trials, whose subject handles it. The checks must detect the subject with the defect, which"
-        " does not handle it."
+        " error, signal, code or place, and nothing else was the cause. A masked fault is"
+        " tolerated if events show that it took effect and every check passed. For masked faults,"
+        ' a deliberately broken subject shows that the same checks can fail. "At least" is the'
+        f" lower bound on the share of rightly named or tolerated trials, at {CONFIDENCE:.0%}"
+        ' confidence. A false alarm is a check that failed in a trial without a fault, and "at'
+        ' most" is the upper bound on the share of false alarms. If the effect is marked "with a'
+        ' defect", the fault is also injected into the clean trials, whose subject handles it.'
+        " The checks must detect the subject with the defect, which does not handle it."
     )
     yield Figure(
         FIGURE, "Faults and the checks that must detect them, with a square for each backend"
@@ -141,9 +141,9 @@ def _answer(record: MatrixRecord) -> str:
         else ""
     )
     return (
-        f"{right} of {plural(len(ran), 'cell')} were right in all of their trials{skipped}."
-        f" {plural(trials, 'fault')} injected, and {plural(alarms, 'false alarm')} in"
-        f" {plural(clean, 'clean trial')}."
+        f"{right} of {plural(len(ran), 'cell')} had the required result in all of their"
+        f" trials{skipped}. {plural(trials, 'fault')} injected, and"
+        f" {plural(alarms, 'false alarm')} in {plural(clean, 'clean trial')}."
     )
 
 
@@ -255,8 +255,8 @@ def _unshown(record: MatrixRecord) -> list[Part]:
     rest = 1 - lower_bound(facts.seeds, facts.seeds, confidence=CONFIDENCE)
     seeds = plural(facts.seeds, "seed")
     items.append(
-        f"A cell had {seeds}. A cell that was right in all of them may still go wrong in {rest:.1%}"
-        " of trials."
+        f"Each cell ran with {seeds}. A cell that had the required result with all of them may"
+        f" still fail in {rest:.1%} of trials."
     )
     items.append("Each fault was injected alone, into one small subject.")
     return items

@@ -151,4 +151,4 @@ def _unshown(record: SearchRecord) -> Iterator[Part]:
     yield f"Rare races. Each cell was tried only {plural(record.facts.trials, 'time')}."
     if len({cell.ranks for cell in record.cells}) < 4:
         worlds = listed([str(ranks) for ranks in sorted({cell.ranks for cell in record.cells})])
-        yield f"Other world sizes than {worlds}, and worlds over several machines."
+        yield f"World sizes other than {worlds}, and worlds on several machines."
