@@ -113,7 +113,7 @@ def test_b_is_compared_with_a_rank_for_rank(ran: Ran, place: Path) -> None:
     text = "".join((ran.folder / name).read_text() for name in ("report.md", "appendix.md"))
     for words in (
         "## Runs of arm a\n\n### Compared with ranks=2,backend=none\n\nThe runs took ",
-        "| reported or kept by rank 0 | value |",
+        "| reported or saved by rank 0 | value |",
         "Diff from a to b:",
         "| cell | verdict | b failed |",
         "| with | ",

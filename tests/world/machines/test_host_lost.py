@@ -189,7 +189,7 @@ def test_no_proof(history: Callable[[], History], why: str) -> None:
         (lambda: changed("machine.collected", why="its journal is incomplete"), 1, "incomplete"),
         (lambda: changed("machine.collected"), 1, "its events were not collected"),
         (lambda: changed("world.stopped", to=11.0), 2, "stopped 4.0 s after"),
-        (lambda: changed("machine.lost"), 2, "for another reason than the lost machine"),
+        (lambda: changed("machine.lost"), 2, "for a reason other than the lost machine"),
         (lambda: changed("rank.exited", 0, code=0), 0, "ended with code 0"),
         (lambda: changed("rank.exited", 2), 2, "not observed"),
         (lambda: changed("machine.cut"), 0, "no machine was cut off"),
