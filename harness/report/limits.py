@@ -92,7 +92,7 @@ FARMED = (
     " measured. We rely on each node's own report of its world, as far as its events agree with"
     " each other. The trials of a lost node are void, and the second bound counts them as failures."
 )
-TIME = "Only the signer vouches for the time of the run."
+TIME = "The time of the run is the signer's own claim."
 
 
 def limits_section(record: Record) -> list[Block]:

@@ -212,7 +212,7 @@ class Unshown(TrialKeeper):
         many = plural(self._not_held, "artefact")
         return (
             f"{many} of ranks are not in the evidence, because its size is limited. It contains the"
-            " results of the checks, but a verifier cannot compute them again"
+            " results of the checks, but a verifier cannot recompute them"
         )
 
     def _of_hangs(self) -> list[str]:

@@ -87,7 +87,7 @@ def test_what_is_twice_missing_or_elsewhere_is_named() -> None:
     )
     assert covered([LEFT, WHOLE_NORM], [WHOLE_NORM])[0] == "12 of 24 elements of w are on no rank"
     assert (
-        "other bytes"
+        "differ from the checkpoint"
         in covered([LEFT, WHOLE_NORM], [shard("w", ROWS + 1, (0, 4), (3, 6)), WHOLE_NORM])[1]
     )
     outside = ("shard", {**RIGHT[1], "slices": [[0, 4], [3, 7]]})
