@@ -48,7 +48,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             "--subjects",
             action="store_true",
-            help="list the ready subjects instead, with their purpose, arguments and events",
+            help="list the built-in subjects instead, with their purpose, arguments and events",
         )
     elif name == "schema":
         parser.add_argument(

@@ -223,7 +223,7 @@ def _print_what_will_run(copy: ReportCopy, prepared: Prepared) -> None:
         f"program {' '.join(subject.program)}" if subject.program else f"entry {subject.function}"
     )
     if subject.use is not None:
-        what = f"ready subject {subject.use}, {what}"
+        what = f"built-in subject {subject.use}, {what}"
     print(f"will run: {visible(what, LIMIT)}, as this user and with this user's permissions")
     print(f"  source: {visible(rebuilt.where, LIMIT)}")
     if rebuilt.candidate:
@@ -265,7 +265,7 @@ def _print_environments(prepared: Prepared) -> bool:
         try:
             plan = planned(wanted, prepared.material.supplies[arm], says=print)
         except EnvironmentProblem as error:
-            print(f"environment of the {arm}: cannot be made here: {visible(str(error), 500)}")
+            print(f"environment of the {arm}: cannot be created here: {visible(str(error), 500)}")
             complete = False
             continue
         if plan is None or isinstance(plan, str):

@@ -449,7 +449,7 @@ def scenario_in_words(record: Record) -> list[tuple[str, Part]]:
     if run.reproduces is not None:
         rows.append(("reproduces", Claim(Verbatim(run.reproduces.report), (RUN,))))
     if scenario.use is not None:
-        rows.append(("subject", Claim(Text("ready subject ", Verbatim(scenario.use)), asked)))
+        rows.append(("subject", Claim(Text("built-in subject ", Verbatim(scenario.use)), asked)))
     if scenario.of is not None:
         rows.append(("subject is", Claim(f"the {scenario.of} code, not the repository's", asked)))
     if run.overrides:

@@ -372,14 +372,14 @@ def test_a_report_of_a_ready_subject_is_reproduced(
     file = ran.folder / "evidence" / "source" / "control" / "torch_allreduce.py"
     assert file.read_bytes() == READY["torch-allreduce"].files()["torch_allreduce.py"]
     text = (ran.folder / "report.md").read_text()
-    assert "ready subject `torch-allreduce`" in text
+    assert "built-in subject `torch-allreduce`" in text
     assert "not about code in this repository" in text
     ann.trusts = [ann.fingerprint]
     assert ann("verify", report).code == 0
 
     again = ann("reproduce", report, cwd=project)
     assert again.code == 0, again.out
-    assert "ready subject torch-allreduce" in again.out
+    assert "built-in subject torch-allreduce" in again.out
     assert ann("reproduce", report, "--repo", str(project), "--dry-run").code == 0
 
     other = {"PYTHONPATH": another_version(tmp_path / "other")}
