@@ -339,8 +339,8 @@ def test_a_control_that_no_rank_failed_is_worded() -> None:
     """
     fine = shown_control([loosened()] * 5)
     assert (
-        ", no rank raised an error, and every rank ended by itself. It failed the check world:"
-        in fine
+        ", no rank raised an error, and every rank ended by itself. The trial failed the check"
+        " world:" in fine
     )
     assert "outcome fail" not in fine
     assert ", every rank ended by itself, and every check passed." in shown_control([healthy()] * 5)

@@ -102,7 +102,7 @@ def test_b_is_compared_with_a_rank_for_rank(ran: Ran, place: Path) -> None:
     assert len({strike.description for strike in strikes}) > 4  # each trial has its own element
     assert ran.record.changed == ['-with: {"fast":false}', '+with: {"fast":true}']
     assert (
-        "B with the defect never failed ids, so this run does not show that the check can fail."
+        "B with the defect never failed the check ids, so this run does not show that it can fail."
         in ran.record.judgement.unshown
     )
     assert (
