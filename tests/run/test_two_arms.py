@@ -114,7 +114,7 @@ def test_b_is_compared_with_a_rank_for_rank(ran: Ran, place: Path) -> None:
     for words in (
         "## Runs of arm a\n\n### Compared with ranks=2,backend=none\n\nThe runs took ",
         "| reported or saved by rank 0 | value |",
-        "Diff from a to b:",
+        "Diff from a to b",
         "| cell | verdict | b failed |",
         "| with | ",
     ):
