@@ -97,7 +97,7 @@ class AccountedCheck(RankCheck):
         values = noted[0].event.values
         line = noted[0].line
         if values.get("files") != files_of(self, history):
-            return self._lost(history, "the compared artefacts are not those that were kept", line)
+            return self._lost(history, "the compared artefacts differ from the saved ones", line)
         for rank, name in _changed(self, history):
             whose = "the reference" if rank is None else f"rank {rank}"
             return self._lost(history, f"{name} of {whose} was changed after it was kept", line)

@@ -110,7 +110,9 @@ class AgreeCheck(ValueCheck):
             return f"{self.value} differs from the value of the other ranks{others}"
         if self.against in texts:
             return f"{self.value} differs from rank {self.against}'s"
-        return f"rank {self.against}, to compare with, did not report {self.value}"
+        return (
+            f"rank {self.against} did not report {self.value}, so there is nothing to compare with"
+        )
 
     @classmethod
     def lint(cls, checks: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:

@@ -131,8 +131,8 @@ class AgainstCheck(RankCheck):
         if len(values) == len(reports):
             return values, None
         reason = (
-            f"{event}.{key} was reported {len(reports)} times, but by {self.whose} {len(values)}"
-            " times"
+            f"{event}.{key} was reported {len(reports)} times, but {len(values)} times by"
+            f" {self.whose}"
         )
         return values, failed(rank, reason, reports[0][1], uncompared=True)
 
@@ -162,7 +162,7 @@ class AgainstCheck(RankCheck):
         fault = values.get("why")
         comparison = values.get("comparison")
         if [values.get("found"), values.get("expected")] != digests:
-            fault = "the compared artefact is not the one that was kept"
+            fault = "the compared artefact differs from the saved one"
         if fault is not None or not isinstance(comparison, dict):
             return failed(
                 rank,

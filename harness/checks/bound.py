@@ -18,11 +18,12 @@ class BoundCheck(ValueCheck):
 
     side: ClassVar[Literal["at most", "at least"]]
 
-    to: int | float = Field(description="The limit, which is itself allowed.")
+    to: int | float = Field(description="The limit, which is still allowed.")
     level: Literal["exact", "token-exact", "numeric", "statistical"] = Field(
         "statistical",
         description=(
-            "How close the value must come when the run is reproduced; a measured one need not."
+            "How close the value must come when the run is reproduced. A measured value need not"
+            " come close."
         ),
     )
 

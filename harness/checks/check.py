@@ -200,7 +200,7 @@ class ValueCheck(RankCheck):
     @model_validator(mode="after")
     def _tolerance_is_asked_for(self) -> Self:
         if self.level != "numeric" and (given := self.model_fields_set & {"rtol", "atol"}):
-            raise complaint("is only for level: numeric", at=min(given))
+            raise complaint("can only be used with level: numeric", at=min(given))
         return self
 
     @property

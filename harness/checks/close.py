@@ -40,7 +40,7 @@ class CloseCheck(AgainstCheck, ValueCheck):
         None, description="Instead of value: the name of an array that ranks keep."
     )
     to: JsonValue | None = Field(
-        None, description="A number, or lists of numbers nested to one depth."
+        None, description="A number, or nested lists of numbers, all of the same depth."
     )
     against: Whom | None = Field(None, description=f"Instead of to: {WHOM}")
     atol: Annotated[float, Field(ge=0)] = Field(
@@ -101,10 +101,13 @@ class CloseCheck(AgainstCheck, ValueCheck):
                 at="to",
             )
         if self.artefact is not None and self.against is None:
-            raise complaint("is only for values; for an artefact, give against", at="to")
+            raise complaint(
+                "can only be used with values; for an artefact, use the key `against`", at="to"
+            )
         if self.artefact is None and (given := self.model_fields_set & {"nonfinite", "dtype"}):
             raise complaint(
-                "is only for artefacts, because a value has neither NaN nor a dtype", at=min(given)
+                "can only be used with artefacts, because a value has neither NaN nor a dtype",
+                at=min(given),
             )
         return self
 
@@ -220,7 +223,7 @@ class CloseCheck(AgainstCheck, ValueCheck):
         if (comparison := Comparison.of(values)) is None:
             return failed(
                 rank,
-                f"{self.artefact} cannot be compared: the comparison is not one",
+                f"{self.artefact} cannot be compared: the comparison is not valid",
                 line,
                 uncompared=True,
             )
@@ -261,7 +264,6 @@ class CloseCheck(AgainstCheck, ValueCheck):
             yield from check.lint_against(index, draft)
             if check.rtol >= 1:
                 message = (
-                    f"allows a number to be 0 instead of any other ({check.rtol:g} times its"
-                    " size); give less"
+                    f"lets 0 pass for any number ({check.rtol:g} times its size); use a value less"
                 )
                 yield draft.problem(("checks", index, "rtol"), f"{message} than 1")

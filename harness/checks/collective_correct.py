@@ -213,7 +213,7 @@ def _wrong(
         return f"{named} returned {values.get('bytes')} bytes, not {whole}"
     for place, (source, digest) in enumerate(zip(sources, parts, strict=True)):
         if digest != _digest(call, source):
-            where = f"in what came from rank {source}, " if source is not None else ""
+            where = f"in the data from rank {source}, " if source is not None else ""
             said = (
                 _first(values, call, source, place),
                 _instead(call, source, str(digest)),
@@ -280,7 +280,7 @@ def _explanations(call: _Call, source: int | None) -> Iterator[tuple[str, bytes]
         for rank in sorted(range(call.size), key=lambda one: one != source):
             for step in [0, *steps]:
                 if (rank, step) != (source, 0):
-                    words = f"it is what rank {rank} gave in call {call.sequence + step}"
+                    words = f"it is what rank {rank} passed to call {call.sequence + step}"
                     yield (
                         words,
                         call.filled(coded.given_by(rank, call.sequence + step, count=count)),
@@ -291,20 +291,23 @@ def _explanations(call: _Call, source: int | None) -> Iterator[tuple[str, bytes]
     own = [coded.given_by(rank, call.sequence, count=count) for rank in range(call.size)]
     for rank in range(call.size):
         others = [value for one, value in enumerate(own) if one != rank]
-        yield f"what rank {rank} gave is missing", call.filled(coded.of_all(others, call.reduction))
+        yield (
+            f"the contribution of rank {rank} is missing",
+            call.filled(coded.of_all(others, call.reduction)),
+        )
         if call.reduction == "sum":
             yield (
-                f"what rank {rank} gave was added twice",
+                f"the contribution of rank {rank} was added twice",
                 call.filled(coded.of_all([*own, own[rank]], "sum")),
             )
         if call.reduction == "sum" and call.elements <= MOST_SWAPPED:
             yield (
-                f"the halves of what rank {rank} gave are swapped",
+                f"the halves of the contribution of rank {rank} are swapped",
                 call.swapped(own[rank], others),
             )
         for step in steps:
             stale = [*others, coded.given_by(rank, call.sequence + step, count=count)]
-            words = f"what rank {rank} gave is that of call {call.sequence + step}"
+            words = f"the contribution of rank {rank} is from call {call.sequence + step}"
             yield words, call.filled(coded.of_all(stale, call.reduction))
 
 

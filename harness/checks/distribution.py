@@ -49,8 +49,8 @@ class DistributionCheck(AgainstCheck):
     )
     overlap: Annotated[int, Field(ge=1, le=1000)] | None = Field(
         None,
-        description="The minimum number of the expected top tokens that must be among the top tokens"
-        " found.",
+        description="The minimum number of the expected top tokens that must be among the top"
+        " tokens found.",
     )
     rank: Annotated[int, Field(ge=1)] | None = Field(
         None,
@@ -120,13 +120,13 @@ class DistributionCheck(AgainstCheck):
         if distances is None:
             return failed(
                 rank,
-                f"{self.artefact} cannot be compared: the comparison is not one",
+                f"{self.artefact} cannot be compared: the comparison is not valid",
                 line,
                 uncompared=True,
             )
         nothing = self._nothing_compared(distances)
         why = nothing or self._complaint(distances)
-        reason = f"{self.artefact} is not near: {why}" if why else ""
+        reason = f"{self.artefact} is not close: {why}" if why else ""
         observed = why or self._description(distances)
         part = RankFinding(
             rank=rank,
@@ -160,7 +160,10 @@ class DistributionCheck(AgainstCheck):
         if (
             least := max(1, self.rank or 0, self.top if self.overlap is not None else 0)
         ) >= found.shape[-1]:
-            few = f"its shape is {found.shape}, a vocabulary (the last axis) of {found.shape[-1]}"
+            few = (
+                f"its shape is {found.shape}, with a vocabulary (the last axis) of"
+                f" {found.shape[-1]}, so"
+            )
             return f"{few} any logits would pass; {least + 1} tokens are needed"
         return ""
 

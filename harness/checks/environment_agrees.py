@@ -206,7 +206,7 @@ def _minority(values: Mapping[int, JSON]) -> dict[int, str]:
     text, count = counts.most_common(1)[0]
     if 2 * count > len(texts):
         return {
-            rank: f"is {_short(value)}, elsewhere {_short(text)}"
+            rank: f"is {_short(value)}, but {_short(text)} on most ranks"
             for rank, value in texts.items()
             if value != text
         }

@@ -82,7 +82,7 @@ class EqualCheck(AgainstCheck, ValueCheck):
             if not same(value, other):
                 place, found, wanted = first_difference(value, other)
                 reason = (
-                    f"{self.value} is not {self.whose}'s: {place}{_short(found)}, expected"
+                    f"{self.value} differs from {self.whose}'s: {place}{_short(found)}, expected"
                     f" {_short(wanted)}"
                 )
                 return failed(rank, reason, line, observed=value)

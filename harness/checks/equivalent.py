@@ -332,10 +332,12 @@ class EquivalentCheck(AccountedCheck):
         if self.sees is not None and not self._seen(history, parity):
             smallest = smallest_seen(history, parity)
             so_far = (
-                f"the smallest that it would show: {smallest}" if smallest else "none was shown"
+                f"the smallest that it would detect: {smallest}"
+                if smallest
+                else "none was detected"
             )
             why = (
-                f"would not show a defect of {self.sees:g} (check {self.id}), which is within its"
+                f"would not detect a defect of {self.sees:g} (check {self.id}), which is within its"
                 f" own noise; {so_far}{_odd_in_words(history.reference, parity)}"
             )
             yield VerdictCode.REFERENCE_TOO_COARSE, why
@@ -491,12 +493,12 @@ def _layer_in_words(found: LayerDeparture) -> str:
 
 
 def _flip_in_words(flip: Flip) -> str:
-    margin = "which noise does not explain"
+    margin = "noise does not explain the difference"
     if flip.margin is not None:
-        margin = f"although its logit was {flip.margin:.3g} lower"
+        margin = f"the reference scores that token {flip.margin:.3g} below its own choice"
     return (
-        f"at step {flip.step} of prompt {flip.prompt} it generated a different token than the"
-        f" reference, {margin}"
+        f"at step {flip.step} of prompt {flip.prompt} it generated a different token from the"
+        f" reference; {margin}"
     )
 
 

@@ -124,7 +124,7 @@ class HostLostCheck(RankCheck):
         stopped = history.noted("world.stopped")
         grace = finite(_joined(history, "after_failure"))
         if not lost or grace is None:
-            return "it was stopped for another reason than the lost machine"
+            return "it was stopped for a reason other than the lost machine"
         # Both by control's clock.
         if (took := (stopped[0].event.ns - lost[0].event.ns) / 1e9) > grace + self.limit:
             return (

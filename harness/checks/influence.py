@@ -78,7 +78,7 @@ def _work_out(reference: Files, ranks: Sequence[Files], *, margin: float) -> Inf
                 passes.setdefault(int(match["rank"]), {})[match["rest"]] = name
         for changed, names in sorted(passes.items()):
             if odd := sorted(names.keys() - files.keys()):
-                raise NotAnArray(f"rank {rank} kept {names[odd[0]]}, and no {odd[0]}")
+                raise NotAnArray(f"rank {rank} kept {names[odd[0]]}, but not {odd[0]}")
             most = 0.0
             for phase, limits in whole.envelopes.items():
                 asked = {
@@ -170,7 +170,9 @@ class InfluenceCheck(AccountedCheck):
         who = [other for other in range(history.size) if _changed(history, other, rank)]
         if who != [rank]:
             said = (
-                f"{numbered('rank', tuple(who))} changed theirs" if who else "no rank changed its"
+                f"{numbered('rank', tuple(who))} changed their shards"
+                if who
+                else "no rank changed its shard"
             )
             return fails(
                 f"in pass {rank} only its shard may be changed, but {said}", uncompared=True
@@ -194,7 +196,7 @@ class InfluenceCheck(AccountedCheck):
                 what = f"the logits of rank {one} are not finite, which proves nothing"
                 return fails(f"with its shard changed, {what}", lacks="nonfinite")
             if times <= 1:
-                how_far = f"moved by {times:.2g} of the noise" if times else "did not move"
+                how_far = f"moved by {times:.2g} times the noise" if times else "did not move"
                 return fails(
                     f"it has no influence: with its shard changed, the logits of rank {one}"
                     f" {how_far}"

@@ -275,7 +275,7 @@ def _reason(
         many = (
             f"{summary['undigested']} of its calls were"
             if summary["undigested"] != 1
-            else "a call of it was"
+            else "one of its calls was"
         )
         return f"{many} not digested: {summary.get('undigested_why')}", False
     if left != 0:
@@ -291,12 +291,12 @@ def _damage_in_words(damage: Mapping[str, Any]) -> str:
     """Describe what was sent, what was received, and what that is, with the rank and line of
     each.
     """
-    got = f"rank {damage.get('receiver')} got in {in_words(damage.get('received'))}"
+    got = f"rank {damage.get('receiver')} received in {in_words(damage.get('received'))}"
     like = f": {damage['like']}" if damage.get("like") else ""
     if damage.get("sender") is None:
         return f"{got} a result that does not follow from the ranks' inputs{like}"
     return (
-        f"{got} different data than rank {damage.get('sender')} gave in"
+        f"{got} data that differs from what rank {damage.get('sender')} passed to"
         f" {in_words(damage.get('sent'))}{like}"
     )
 

@@ -44,11 +44,11 @@ class ServedCheck(Check):
             reason, seen = found
             return self._failed(reason, seen)
         if not last:
-            return self._failed(f"whether {self.service} served was not noted", None)
+            return self._failed(f"whether {self.service} was serving was not recorded", None)
         served = history.services.get(self.service)
         is_struck = served is not None and any(fault.proved for fault in served.faults)
         if last[0].event.values.get("healthy") is not True and not is_struck:
-            return self._failed(f"{self.service} runs, and is not healthy", last[0])
+            return self._failed(f"{self.service} is running but not healthy", last[0])
         return Finding(check=self.id, kind=self.kind, line=last[0].line)
 
     def _failed(self, reason: str, seen: Seen | None) -> Finding:
@@ -88,7 +88,7 @@ def trouble(history: History, service: str) -> tuple[str, Seen] | None:
         at = seen.event.values.get("ns")
         after = (at - ready[0].event.ns) / 1e9 if isinstance(at, int) else 0.0
         reason = (
-            f"{service} said that it was ready, and its process {process} ended"
+            f"{service} reported that it was ready, and its process {process} ended"
             f" {max(after, 0.0):.1f} s later with {how}"
         )
         return reason, seen

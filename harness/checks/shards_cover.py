@@ -184,7 +184,7 @@ class ShardsCoverCheck(AccountedCheck):
             elif not _lies_in(shard.bounds, shapes[shard.tensor]):
                 why = f"{key} is outside the tensor, whose shape is {shapes[shard.tensor]}"
             elif checkpoint.slices.get(key) != shard.sha256:
-                why = f"{key} has other bytes than in the checkpoint"
+                why = f"the bytes of {key} differ from the checkpoint"
             else:
                 continue
             return failed(rank, why, shard.line)
@@ -231,7 +231,7 @@ class ShardsCoverCheck(AccountedCheck):
             if rank not in alone and not faults:
                 faults[f"rank {rank}"] = (
                     frozenset({rank}),
-                    "it has nothing that no other rank has",
+                    "everything that it has is also on another rank",
                 )
         return faults
 
@@ -418,8 +418,8 @@ def plan_of(history: History) -> SharingPlan | None:
     whole = frozenset(tensor for tensor in tensors if isinstance(tensor, str))
     if len(heads) != 1 or not len(whole) == len(tensors) == heads[0].get("whole"):
         raise NotAPlan(
-            f"the plan of {engine} that the reference reported lists another number of tensors"
-            " than it states"
+            f"the plan of {engine} that the reference reported lists a different number of tensors"
+            " from the number it states"
         )
     return SharingPlan(str(engine), whole)
 

@@ -278,6 +278,6 @@ class SurvivorsEndCheck(SurvivorsCheck):
             if after is not None and check.limit > after:
                 message = (
                     f"is longer than world.after_failure ({after:g}s), after which the harness"
-                    " stops the remaining ranks; make that as long"
+                    " stops the remaining ranks; make after_failure at least as long"
                 )
                 yield draft.problem(("checks", index, "limit"), message)

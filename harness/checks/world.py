@@ -158,8 +158,8 @@ def _joined(history: History, rank: int) -> RankFinding:
             observed = f"{group.get('rank')} of {group.get('size')}"
             line = seen.line
             reason = (
-                f"the subject made its own group with {group.get('library')}, with another size"
-                " than the world"
+                f"the subject made its own group with {group.get('library')}, whose size differs"
+                " from the world's"
             )
     return RankFinding(rank=rank, passed=not reason, observed=observed, reason=reason, line=line)
 
@@ -180,7 +180,7 @@ def _placed(history: History, rank: int) -> RankFinding:
     line = started[0].line if started else None
     reports = history.said(rank, "rank.begin")
     if not isinstance(host, int) or host >= len(names) or len(set(map(str, names))) < len(names):
-        reason = "the hosts of its world were not made"
+        reason = "the hosts of its world were not created"
     elif observed != names[host]:
         reason = f"it should be on {names[host]}"
     # One report of the right host is enough: a subject may write what it likes into the channel.
@@ -241,7 +241,7 @@ def _entry_loaded(history: History, rank: int) -> RankFinding:
             return RankFinding(rank=rank, passed=True, observed=entry, line=seen.line)
     elsewhere = any(seen.event.values.get("elsewhere") for seen in lists)
     reason = (
-        "the entry came from elsewhere, not from the arm's folder"
+        "the entry was not loaded from the arm's folder"
         if elsewhere
         else "the entry was not loaded"
     )
@@ -256,7 +256,7 @@ def _executed(history: History, rank: int) -> RankFinding:
     if seen is None:
         return failed(rank, "no program was started")
     files = ", ".join(str(name) for name, _ in history.executed_files(rank))
-    reason = "" if files else "no word of its command line is a file of the arm's folder"
+    reason = "" if files else "no argument of its command line is a file in the arm's folder"
     return RankFinding(
         rank=rank, passed=not reason, observed=files or None, reason=reason, line=seen.line
     )
@@ -298,7 +298,7 @@ def _kept(history: History) -> Finding:
     A rank may be what loosened it, so this is a failure.
     """
     line = None
-    reason = "" if history.noted("world.end") else "its events have no end"
+    reason = "" if history.noted("world.end") else "its event log has no end"
     if errors := history.noted("harness.error"):
         values = errors[0].event.values
         line = errors[0].line

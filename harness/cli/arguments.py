@@ -149,7 +149,7 @@ def inputs(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=PATH",
-        help="path of an input of the run on this machine",
+        help="where to find the run's input NAME on this machine",
     )
 
 

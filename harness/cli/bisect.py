@@ -30,14 +30,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--package",
         required=True,
         metavar="NAME",
-        help="the package to try versions of; the candidate's environment must name it",
+        help="the package whose versions to try; the candidate's environment must name it",
     )
     parser.add_argument(
         "--between",
         required=True,
         nargs=2,
         metavar=("A", "B"),
-        help="two versions of it, one right and one at fault, in any order",
+        help="two versions of it, one good and one bad, in either order",
     )
     parser.add_argument(
         "--trials",
@@ -46,14 +46,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="trials of the candidate in each cell of a step (default: the scenario's)",
     )
     parser.add_argument(
-        "--every", action="store_true", help="try every version, even if both ends are the same"
+        "--every",
+        action="store_true",
+        help="try every version, even if both ends have the same result",
     )
     parser.add_argument(
         "--limit",
         type=positive,
         default=LIMIT,
         metavar="MIB",
-        help=f"the most that an environment may take on disk, in MiB (default: {LIMIT})",
+        help=f"largest size of an environment on disk, in MiB (default: {LIMIT})",
     )
     overrides(parser)
     new_runs(parser)
@@ -103,7 +105,9 @@ def main(options: argparse.Namespace) -> int:
         return give_up(NAME, error, INCONCLUSIVE)
     except Interrupted as error:
         return give_up(
-            NAME, f"{error}; the same command continues with the steps that are done", INCONCLUSIVE
+            NAME,
+            f"{error}; run the same command again to continue after the finished steps",
+            INCONCLUSIVE,
         )
     for line in _table(finished):
         print(line)

@@ -52,7 +52,7 @@ BISECTED = (
 REPRODUCED = (
     "exit codes: 0 REPRODUCED, 1 SAME VERDICT, DIFFERENT FAILURE or NOT REPRODUCED, 2 CANNOT TELL"
     " or SOURCE DIFFERS, 3 the report was refused and nothing was run, 64 usage; with"
-    " --fresh-seeds, the worse of both passes (1, then 2, then 0)"
+    " --fresh-seeds, the worse result of the two passes (1 is worst, then 2, then 0)"
 )
 
 # What a user does, and the commands for it, in the order of the first help page.
@@ -76,10 +76,10 @@ COMMANDS: dict[str, tuple[str, str | None]] = {
         "also: list faults, list checks, list backends, list schema, list environments",
     ),
     "verify": ("check a report: signature, evidence, verdict and text", EPILOG),
-    "reproduce": ("run a report again and check that it is reproduced", REPRODUCED),
+    "reproduce": ("repeat the run behind a report and check that the results match", REPRODUCED),
     "bundle": ("pack a run into one file to send", None),
-    "gate": ("apply a release policy to the signed reports of a commit", GATE_CODES),
-    "conformance": ("test whether a server keeps the promises of OpenAI's API", EPILOG),
+    "gate": ("apply a release policy to the signed reports for a commit", GATE_CODES),
+    "conformance": ("test whether a server behaves as OpenAI's API promises", EPILOG),
     "tokenizer": ("identify, compare, fetch and lock tokenizers; read GGUF files", FETCHED),
     "models": ("make small models, and list which engines run them", None),
     "hosts": ("check and prepare the machines of a hostfile", None),
@@ -92,7 +92,10 @@ COMMANDS: dict[str, tuple[str, str | None]] = {
     "lab search": ("compare engines over models, shardings and prompts", EPILOG),
     "lab bisect": ("find the version of a package that breaks or fixes a scenario", BISECTED),
     "lab operators": ("look for wrong results of collectives, DTensors and tensor files", EPILOG),
-    "lab served": ("test releases and modes of served engines, and group what they break", EPILOG),
+    "lab served": (
+        "test releases and modes of served engines, and group the promises that they break",
+        EPILOG,
+    ),
     "lab hub": ("serve tokenizer repositories like a hub, with injected faults", None),
     "tokenizer gguf": ("inspect and check model files in the GGUF format", LOOKED_AT),
     "tokenizer infer": ("continue a prompt with a GGUF model", RAN),

@@ -18,15 +18,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "target",
         metavar="ENGINE[==VERSION]|URL",
         help=(
-            "mlx_lm.server or transformers, started here, also in another release:"
-            " mlx_lm.server==0.31.1,mlx==0.31.0; or an address: http://127.0.0.1:8000/v1"
+            "mlx_lm.server or transformers, which is started for you (add ==VERSION to pick a"
+            " release: mlx_lm.server==0.31.1,mlx==0.31.0), or the URL of a running server:"
+            " http://127.0.0.1:8000/v1"
         ),
     )
     parser.add_argument(
         "--mode",
         default="plain",
         metavar="NAME",
-        help="how an engine that is started here serves, such as small-chunks (default: plain)",
+        help="mode of an engine that is started for you, such as small-chunks (default: plain)",
     )
     parser.add_argument(
         "--model",
@@ -43,7 +44,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--api-key-env",
         default="OPENAI_API_KEY",
         metavar="VARIABLE",
-        help="variable that holds the API key (default: OPENAI_API_KEY)",
+        help="environment variable that contains the API key (default: OPENAI_API_KEY)",
     )
     parser.add_argument(
         "--rows", default="", metavar="A,B", help="test only these rows and the plain completion"
@@ -52,26 +53,26 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--may-break-it",
         action="store_true",
-        help="also test rows that may harm a server that was not started here",
+        help="also test rows that may harm a running server, given by its URL",
     )
     parser.add_argument(
         "--timeout",
         type=_seconds,
         default=30.0,
         metavar="SECONDS",
-        help="limit for one request (default: 30)",
+        help="time limit for one request (default: 30)",
     )
     parser.add_argument(
         "--within",
         type=_seconds,
         default=300.0,
         metavar="SECONDS",
-        help="limit for all rows; rows not started by then are not tested (default: 300)",
+        help="time limit for all rows; rows not started by then are not tested (default: 300)",
     )
     parser.add_argument(
         "--against",
         metavar="OLD_URL",
-        help="test the same rows on this older server first, and name the rows that changed",
+        help="test the same rows on this older server first, and list the rows that changed",
     )
     parser.add_argument("--seed", type=int, metavar="N", help="seed for the words in prompts")
     kept_and_signed(parser)

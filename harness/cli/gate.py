@@ -48,7 +48,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="results folders or runs (default: results)",
     )
     parser.add_argument(
-        "--commit", default="HEAD", metavar="COMMIT", help="the commit to gate (default: HEAD)"
+        "--commit", default="HEAD", metavar="COMMIT", help="the commit to check (default: HEAD)"
     )
     parser.add_argument(
         "--policy",
@@ -64,7 +64,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         default="origin/main",
         metavar="REF",
         help=(
-            "ref to read the policy, keys and scenarios from, never from the gated commit itself"
+            "ref to read the policy, keys and scenarios from, never from the checked commit itself"
             " (default: origin/main)"
         ),
     )
@@ -228,7 +228,7 @@ def _lint(path: Path) -> int:
     except ScenarioError as error:
         tell(error)
         return USAGE
-    print(f"{path}: ok. It decides once it is on the trusted branch")
+    print(f"{path}: ok. It takes effect once it is on the trusted branch")
     return PASS
 
 
@@ -240,9 +240,9 @@ def _init(path: Path) -> int:
             print(f"wrote {written}")
     except TemplateError as error:
         return give_up("gate", error, USAGE)
-    print("Put the keys that may sign into it, then: rankproof gate --lint")
+    print("Add the keys that may sign to it, then run: rankproof gate --lint")
     print(
-        "It decides once it is on the trusted branch (origin/main, unless --trusted-ref says"
+        "It takes effect once it is on the trusted branch (origin/main, unless --trusted-ref says"
         " otherwise)."
     )
     return PASS

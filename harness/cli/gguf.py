@@ -54,9 +54,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     check.add_argument(
         "--strict", action="store_true", help="treat warnings as findings (exit code 4)"
     )
-    check.add_argument(
-        "--json", action="store_true", help="print one JSON object a line for each file"
-    )
+    check.add_argument("--json", action="store_true", help="print one line of JSON for each file")
 
 
 def _count(text: str) -> int:

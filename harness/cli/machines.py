@@ -51,7 +51,7 @@ def _this_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             "--quick",
             action="store_true",
-            help="start no ranks, and skip measuring the cost of one",
+            help="start no ranks, and do not measure the cost of starting one",
         )
         return
     parser.add_argument("what", nargs="?", choices=("list", "remove"), default="list")
@@ -130,7 +130,7 @@ def _environments(options: argparse.Namespace) -> int:
     busy = [environment for environment in chosen if not remove(environment)]
     print(f"{len(chosen) - len(busy)} removed")
     for environment in busy:
-        print(f"{environment.key[:8]} is being made by another process", file=sys.stderr)
+        print(f"{environment.key[:8]} is being created by another process", file=sys.stderr)
     return INCONCLUSIVE if busy else PASS
 
 
@@ -191,7 +191,7 @@ def _hosts_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=30.0,
         metavar="DAYS",
-        help="remove files that were not used for this many days (default: 30)",
+        help="remove files that have not been used for this many days (default: 30)",
     )
     clean.add_argument(
         "--most",

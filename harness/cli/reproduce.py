@@ -265,7 +265,7 @@ def _print_environments(prepared: Prepared) -> bool:
         try:
             plan = planned(wanted, prepared.material.supplies[arm], says=print)
         except EnvironmentProblem as error:
-            print(f"environment of the {arm}: cannot be made here: {visible(str(error), 500)}")
+            print(f"environment of the {arm}: cannot be created here: {visible(str(error), 500)}")
             complete = False
             continue
         if plan is None or isinstance(plan, str):

@@ -153,13 +153,13 @@ def elsewhere(options: argparse.Namespace, stack: ExitStack) -> RayNodes | Hostf
     ]
     if len(asked) > 1:
         raise ValueError(
-            "--hosts and --on exclude each other: --hosts spreads each world over several"
-            " machines, --on runs each world on one"
+            "--hosts and --on cannot be combined: --hosts spreads each world over several machines,"
+            " --on runs each world on one"
         )
     if asked and options.trying:
         raise ValueError(f"--try runs on this machine only: leave out {asked[0]}")
     if not asked and options.name_hosts:
-        raise ValueError("--name-hosts needs --hosts or --on")
+        raise ValueError("--name-hosts requires --hosts or --on")
     alone = {
         "--placement": options.placement,
         "--hosts-python": options.hosts_python,
@@ -168,7 +168,10 @@ def elsewhere(options: argparse.Namespace, stack: ExitStack) -> RayNodes | Hostf
     if options.hosts is None and (
         given := [name for name, value in alone.items() if value is not None]
     ):
-        raise ValueError(f"{', '.join(given)} needs --hosts: give a hostfile too, or leave it out")
+        raise ValueError(
+            f"{', '.join(given)} requires --hosts; pass --hosts HOSTFILE or remove"
+            f" {', '.join(given)}"
+        )
     if options.hosts is not None and (options.jobs or 1) > 1:
         raise ValueError("--jobs: with --hosts, worlds run one after another; leave it out")
     if options.on != LOCAL:

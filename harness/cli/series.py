@@ -90,7 +90,10 @@ class MatrixCommand:
                 )
                 yield from (f"      {reason}" for reason in cell.lacking)
         right = sum(cell.verdict == "PASS" for cell in record.cells)
-        yield f"{record.verdict}: {right} of {len(record.cells)} cells right in all of their trials"
+        yield (
+            f"{record.verdict}: {right} of {len(record.cells)} cells as expected in all of their"
+            " trials"
+        )
 
     def code(self, record: MatrixRecord) -> int:
         """1 where a cell fell short, 2 where too little was proved."""
@@ -292,11 +295,11 @@ class ServedCommand:
             metavar="A,B",
             help="test only these rows and the plain completion",
         )
-        parser.add_argument("--all", action="store_true", help="also test the rows that take long")
+        parser.add_argument("--all", action="store_true", help="also test the slow rows")
         parser.add_argument(
             "--may-break-it",
             action="store_true",
-            help="also test rows that may harm a server that was not started here",
+            help="also test rows that may harm a running server, given by its URL",
         )
         parser.add_argument(
             "--model", metavar="NAME", help="model name to send in requests to addresses"
@@ -305,13 +308,13 @@ class ServedCommand:
             "--within",
             type=positive,
             metavar="SECONDS",
-            help="limit for all rows of one server (default: 300)",
+            help="time limit for all rows of one server (default: 300)",
         )
         parser.add_argument(
             "--timeout",
             type=positive,
             metavar="SECONDS",
-            help="limit for one request (default: 30)",
+            help="time limit for one request (default: 30)",
         )
         parser.add_argument("--seed", type=int, metavar="N", help="seed for the words in prompts")
 

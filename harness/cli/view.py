@@ -82,7 +82,7 @@ def main(options: argparse.Namespace) -> int:
     if not out.parent.is_dir():
         return give_up("view", f"{out.parent}: no such folder; create it, or change --out", USAGE)
     if out.exists() and not is_ours(out):
-        why = f"{out}: already exists, and this command did not write it"
+        why = f"{out} already exists, and this command did not write it"
         return give_up("view", f"{why}; give another path with --out", USAGE)
     try:
         own = own_keys()

@@ -306,7 +306,7 @@ def _text_of(answer: Answer, choice: Mapping[str, Any], is_chat: bool, *, stream
     else:
         text = choice.get("text")
     if not isinstance(text, str):
-        answer.wrong("the text of a choice is not a text")
+        answer.wrong("the text of a choice is not a string")
         return ""
     return text
 
@@ -364,7 +364,7 @@ def _number(value: object) -> float:
 
 def _word(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError("not a text")
+        raise TypeError("not a string")
     return value
 
 

@@ -210,7 +210,7 @@ def _demand_served(asked: ParsedRequest) -> None:
     if not 1 <= asked.n <= MOST_CHOICES:
         raise RefusedRequest(f"n must be 1 to {MOST_CHOICES}")
     if len(asked.stops) > MOST_STOPS or not all(asked.stops):
-        raise RefusedRequest(f"stop must be at most {MOST_STOPS} texts that are not empty")
+        raise RefusedRequest(f"stop must be at most {MOST_STOPS} non-empty strings")
     if asked.logprobs is not None and not 0 <= asked.logprobs <= CANDIDATES:
         raise RefusedRequest(f"logprobs must be 0 to {CANDIDATES}")
     if asked.echo and asked.logprobs is not None:
@@ -226,7 +226,7 @@ def _prompts(fields: Mapping[str, Any], *, is_chat: bool) -> list[str]:
     given = _value(fields, "prompt", (str, list), "")
     prompts = [given] if isinstance(given, str) else given
     if not all(isinstance(prompt, str) for prompt in prompts):
-        raise RefusedRequest("each prompt must be a text")
+        raise RefusedRequest("each prompt must be a string")
     if not prompts or not all(prompts):
         raise RefusedRequest("prompt is empty")
     if len(prompts) > MOST_PROMPTS:
@@ -240,7 +240,7 @@ def _chat_prompt(messages: Any) -> str:
     lines = []
     for message in messages:
         if not isinstance(message, dict) or not isinstance(message.get("content"), str):
-            raise RefusedRequest("each message must have a role and a text as content")
+            raise RefusedRequest("each message must have a role and a string as content")
         lines.append(chat_line(str(message.get("role")), message["content"]))
     return "".join([*lines, BEGINS])
 

@@ -35,7 +35,7 @@ class Conformance(Series[ConformanceFacts, ConformanceRecord]):
         facts = self.read(read(PATH))
         demand_named(facts)
         if facts.format != FORMAT:
-            raise RecordError(f"{PATH}: this version does not know format {facts.format}")
+            raise RecordError(f"{PATH}: this version does not support format {facts.format}")
         return assemble(read, names, facts)
 
     def render(self, record: ConformanceRecord, *, manifest_digest: str) -> bytes:
@@ -51,4 +51,4 @@ class Conformance(Series[ConformanceFacts, ConformanceRecord]):
         """Say what nobody can work out again."""
         parts = ["the tokenizer's counts"] if facts.tokens is not None else []
         parts += ["the words of the older server"] if facts.against is not None else []
-        return f"{' and '.join(parts)} are on trust" if parts else ""
+        return f"{' and '.join(parts)} are taken on trust" if parts else ""

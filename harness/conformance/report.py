@@ -102,7 +102,7 @@ def _changes(record: ConformanceRecord) -> Iterator[Block]:
     against = record.facts.against
     if against is None:
         return
-    yield Heading(2, "Against the older server")
+    yield Heading(2, "Comparison with the older server")
     yield Paragraph(
         "The older server was tested with the same rows and the same seed. Its results are taken"
         " from its own report ",

@@ -112,7 +112,7 @@ ARGUMENTS = {
     ),
     "sensitivity": Argument(
         does=(
-            "keep: each answer is computed again with the matrices of the last layer 1 % too large"
+            "keep: each answer is computed again with the weights of the last layer 1 % too large"
         ),
         default="none",
         choices=("none", "keep"),
@@ -158,9 +158,9 @@ INTEGRITY = {
 }
 """Argument of those that can be pipelines."""
 NOT_HANDED_ON = (
-    "is only for pipelines, whose stages pass states on. No rank sends the sum of an all_reduce,"
-    " so its digest cannot be compared with a sender's. Use observe: [collectives, digests] and a"
-    " check transfers-intact instead"
+    "can only be used with pipelines, whose stages pass states on. No rank sends the sum of an"
+    " all_reduce, so its digest cannot be compared with a sender's. Use observe: [collectives,"
+    " digests] and a check transfers-intact instead"
 )
 EMITS = {
     "model.load.begin": (),
@@ -331,7 +331,7 @@ def _subject(
 
 
 HF_SINGLE = _subject(
-    "hf-single", "generates with the whole model in each rank, by transformers", "none", "gloo"
+    "hf-single", "generates with the whole model in each rank, with transformers", "none", "gloo"
 )
 HF_TENSOR = _subject(
     "hf-tensor",
@@ -350,7 +350,7 @@ HF_SHARDED = _subject(
     further=SHARDING,
 )
 MLX_SINGLE = _subject(
-    "mlx-single", "generates with the whole model in each rank, by mlx-lm", "none", "mlx-ring"
+    "mlx-single", "generates with the whole model in each rank, with mlx-lm", "none", "mlx-ring"
 )
 MLX_TENSOR = _subject(
     "mlx-tensor", "generates with a model that mlx-lm splits over the ranks", "mlx-ring"

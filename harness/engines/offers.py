@@ -244,7 +244,7 @@ def _folder(library: str) -> Path:
     spec = importlib.util.find_spec(PACKAGES[library])
     places = list(spec.submodule_search_locations or ()) if spec is not None else []
     if not places:
-        raise ModelError(f"{LIBRARIES[library]} has no files on this machine; install it again")
+        raise ModelError(f"{LIBRARIES[library]} has no files on this machine; reinstall it")
     return Path(places[0])
 
 

@@ -187,7 +187,7 @@ def _sentence(engine: str, what: str, complaint: Complaint) -> str:
     called = f"{library} {_release(library)}"
     if what == IN_CHUNKS:
         return (
-            f"{called} computes something else when this model reads the prompt in chunks (tested"
+            f"{called} returns different results when this model reads the prompt in chunks (tested"
             f" without weights): {complaint.why}"
         )
     who = f"{engine} refuses" if complaint.is_ours else f"{called} fails on"

@@ -39,7 +39,7 @@ class ClockSkewFault(FaultAtEvent):
     does: ClassVar = (
         "sets the rank's wall clock ahead or back by `by` from `at` to its end, for `time.time`,"
         " `time.time_ns`, `time.localtime`, `time.gmtime` and `datetime`; functions imported by"
-        " name earlier, and native code, still see the right time"
+        " name earlier, and native code, still see the real time"
     )
     needs: ClassVar = "an event of the subject to strike at, and a Python subject (`subject.entry`)"
     properties: ClassVar = FROM_INSIDE

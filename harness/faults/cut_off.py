@@ -134,7 +134,7 @@ class CutOffFault(FaultAtEvent):
             return proof.cut_short(
                 history,
                 rank=rank,
-                description="its machine was not missed",
+                description="the loss of its machine was not noticed",
                 lines=(*lines, cut.line),
             )
         joined = proof.first_after(
@@ -151,10 +151,13 @@ class CutOffFault(FaultAtEvent):
             or not proof.lasted(cut, joined, seconds=self.for_)
         ):
             return not_proved(
-                f"its machine was not cut off for {self.for_:g} s and joined again",
+                f"its machine was not cut off for {self.for_:g} s and then connected again",
                 (*lines, cut.line, lost.line),
             )
-        shown = f"its machine cut off, missed after {proof.milliseconds(cut, lost)}, joined after"
+        shown = (
+            f"its machine cut off, noticed after {proof.milliseconds(cut, lost)}, connected again"
+            " after"
+        )
         return Proof(
             proved=True,
             description=f"{shown} {proof.milliseconds(cut, joined)}",

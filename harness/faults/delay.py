@@ -68,6 +68,6 @@ class DelayFault(FaultAtEvent):
         later = proof.milliseconds(landed.gate, following)
         return Proof(
             proved=True,
-            description=f"held for {held}, next heard of {later} after {self.at}",
+            description=f"held for {held}, next event {later} after {self.at}",
             lines=(*lines, following.line),
         )

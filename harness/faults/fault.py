@@ -27,7 +27,7 @@ from harness.history import History
 Effect = Literal["masked", "silent", "breaking", "stopping"]
 # What each effect means, for a reader.
 EFFECTS: Mapping[Effect, str] = {
-    "masked": "the system compensates: the result must be right, but may be late",
+    "masked": "the system compensates: the result must be correct, but may be late",
     "silent": "nothing below the application can detect it",
     "breaking": "the affected code raises, aborts, hangs, or does not notice",
     "stopping": "no step that needs the affected part completes",

@@ -149,7 +149,7 @@ class FileFault(FaultAtEvent):
         for index, fault in faults.items():
             if belongs_to_the_user(fault.file, draft):
                 message = (
-                    "is your own file, and would stay changed; give a file that the trial makes"
+                    "is your own file, and would stay changed; give a file that the trial creates"
                 )
                 yield draft.problem(("faults", index, "file"), message)
 

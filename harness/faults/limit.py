@@ -109,7 +109,7 @@ class FileSizeFault(LimitFault):
 
     kind: Literal["file-size"]
     to: Size = Field(
-        description="The largest size of a file, with a unit: 64KiB. A larger file stays as it is."
+        description="The largest size of a file, with a unit: 64KiB. A larger file keeps its size."
     )
 
     @property

@@ -168,8 +168,8 @@ class LinkFault(FaultAtEvent):
         payload = counted.event.values.get("payload")
         if type(payload) is not int or not 1 <= payload <= packets:
             shown = (
-                f"it affected {plural(packets, 'packet')}, but none carried new payload of a rank"
-                " or began a connection"
+                f"it affected {plural(packets, 'packet')}, but none carried new payload from a rank"
+                " or opened a connection"
             )
             return proof.missed(history, rank=rank, what=shown)
         wrong, more = self.counted(counted.event.values)

@@ -98,7 +98,8 @@ class FlipFrameFault(LinkFault):
     least: Annotated[int, Field(ge=1, le=MOST)] = Field(
         1,
         description=(
-            "The least payload, in bytes, of the packets that are counted; others are not flipped."
+            "The smallest payload, in bytes, of the packets that are counted. Smaller packets are"
+            " not changed."
         ),
     )
     byte: Annotated[int, Field(ge=0, lt=64)] = Field(

@@ -59,7 +59,7 @@ class BandwidthFault(LinkFault):
     )
 
     def done(self) -> str:
-        return f"{self.per_second / 2**20:g} MiB in a second"
+        return f"{self.per_second / 2**20:g} MiB per second"
 
     def options(self) -> dict[str, JSON]:
         return {"bytes_per_second": self.per_second}

@@ -78,7 +78,7 @@ class PauseFault(FaultAtEvent):
             return not_proved("it emitted an event while it was stopped", (*lines, said.line))
         resumed = proof.first_after(history.served(rank, "rank.continued"), undone)
         if resumed is None:
-            shown = "its continuation was not observed"
+            shown = "it was not observed to resume"
             end = history.exit(rank)
             if end is not None and end.event.values.get("signal") == "SIGKILL":
                 shown = f"{shown} before SIGKILL ended it, which ends a stopped process too"
@@ -87,9 +87,9 @@ class PauseFault(FaultAtEvent):
             )
         time = proof.milliseconds(stopped, resumed)
         shown = (
-            f"stopped {proof.milliseconds(landed.gate, stopped)} after {self.at}, continued {time}"
+            f"stopped {proof.milliseconds(landed.gate, stopped)} after {self.at}, resumed {time}"
             " later"
         )
         if resumed.event.values.get("shown_by"):
-            shown = f"{shown} at the latest, as its end shows"
+            shown = f"{shown} at the latest, because it ended then"
         return Proof(proved=True, description=shown, lines=(*lines, undone.line, resumed.line))

@@ -70,7 +70,7 @@ class Change(Model):
             self,
             "value",
             "artefact",
-            nothing="does not say what is changed; give value or artefact",
+            nothing="does not say what to change; give value or artefact",
         )
         nothing = (
             "does not say the size; give absolute, relative or ulp, or one: token or character"
@@ -150,7 +150,7 @@ class PerturbFault(Change, FaultAtEvent):
         values = seen.event.values
         if values.get("of") != self.what or "why" in values:
             return not_proved(
-                f"{self.what}: {values.get('why', 'a different one was changed')}", lines
+                f"{self.what}: {values.get('why', 'a different value was changed')}", lines
             )
         shown = f"{self.what}{_index(values.get('position'))} was {_short(values.get('before'))}"
         shown = f"{shown}, made {_short(values.get('after'))} ({self.size})"
@@ -160,9 +160,7 @@ class PerturbFault(Change, FaultAtEvent):
             else self._reported(history, rank, seen)
         )
         if evidence is None:
-            return not_proved(
-                f"the harness does not have {self.what} as the change makes it", lines
-            )
+            return not_proved(f"the harness did not receive {self.what} with this change", lines)
         return Proof(proved=True, description=shown, lines=(*lines, evidence.line))
 
     def asked(self, history: History, rank: int) -> dict[str, Any]:

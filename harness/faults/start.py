@@ -38,7 +38,7 @@ class StartLateFault(Fault):
 
     @property
     def place(self) -> Place:
-        return Place("for", ("",), "is also late")
+        return Place("for", ("",), "also starts late")
 
     @classmethod
     def lint(cls, faults: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
@@ -123,7 +123,7 @@ class StartOrderFault(Fault):
 
     @property
     def place(self) -> Place:
-        return Place("gap", ("",), "also says when ranks start")
+        return Place("gap", ("",), "also sets when ranks start")
 
     def of(self, size: int) -> Sequence[int]:
         """Return the ranks in the order in which they start."""
@@ -158,7 +158,7 @@ class StartOrderFault(Fault):
             if late:
                 yield draft.problem(
                     place,
-                    f"conflicts with the fault {late[0]}, which also says when ranks start",
+                    f"conflicts with the fault {late[0]}, which also sets when ranks start",
                     at_key=True,
                 )
 

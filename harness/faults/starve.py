@@ -29,7 +29,7 @@ class StarveFault(FaultAtEvent):
 
     does: ClassVar = (
         "puts all threads of the rank on one core for `for`, together with `burners` busy"
-        " processes, so it gets about one part in `burners` + 1"
+        " processes, so it gets about 1/(`burners` + 1) of the core"
     )
     needs: ClassVar = "an event of the subject to strike at, with processor work after it; Linux"
     properties: ClassVar = FROM_OUTSIDE
@@ -56,8 +56,7 @@ class StarveFault(FaultAtEvent):
 
     def description(self) -> str:
         return (
-            f"on one core with {self.burners} processes that compute, for {self.for_:g} s from"
-            f" {self.at} on"
+            f"on one core with {self.burners} busy processes, for {self.for_:g} s from {self.at} on"
         )
 
     def strike(self, world: WorldControl, *, rank: int, done: Callable[[], None]) -> None:

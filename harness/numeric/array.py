@@ -174,7 +174,7 @@ def tensors(content: bytes | mmap.mmap) -> dict[str, StoredTensor]:
         place = _whole(said.get("data_offsets"))
         if width is None or shape is None or place is None or len(place) != 2:
             raise NotSafetensors(
-                f"its header does not give a valid dtype, shape and data_offsets for {name}"
+                f"its header does not contain a valid dtype, shape and data_offsets for {name}"
             )
         if place[1] - place[0] != math.prod(shape) * width or not place[0] <= place[1] <= room:
             raise NotSafetensors(

@@ -240,7 +240,7 @@ class Comparison(Told):
         if self.unbounded > sum(self.nonfinite):
             return "more pairs are not finite than numbers are"
         if (self.worst is None) != (self.differing == 0):
-            return "the worst pair is missing, or is given although nothing differs"
+            return "the worst pair is missing, or is present although nothing differs"
         if self.worst is None:
             return ""
         index = self.worst.index

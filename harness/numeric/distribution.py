@@ -88,9 +88,12 @@ class Distances(Told):
         if self.shape != self.expected_shape:
             return "shapes differ, and yet positions were compared" if self.positions else ""
         if not self.shape or self.positions != math.prod(self.shape[:-1]):
-            return f"{self.positions} positions were compared, but the array has another shape"
+            return (
+                f"{self.positions} positions were compared, but the shape of the array has a"
+                " different number"
+            )
         if self.undefined > self.positions or self.overlap > k or self.place > self.shape[-1]:
-            return "more is counted than there is"
+            return "more positions are counted than exist"
         if self.positions > self.undefined and None in (self.kl_at, self.overlap_at, self.place_at):
             return "the worst position is missing"
         return ""

@@ -144,7 +144,7 @@ class Departure(Model):
         if (self.first is None) != (self.beyond == 0) or (self.most_at is None) != (
             self.differing == 0
         ):
-            return "a position is missing, or is given although nothing differs"
+            return "a position is missing, or is present although nothing differs"
         if self.most is not None and (self.half is None or self.half > self.most):
             return "the middle distance is larger than the largest"
         over = self.most is None or self.most > envelope.allows(slack)[1]

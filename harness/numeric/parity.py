@@ -343,7 +343,7 @@ class Whole:
     def _flips(self, tokens: Tokens) -> list[Flip] | str:
         """Where other tokens were generated than by the reference; or why that cannot be told."""
         if tokens.keys() != self.tokens.keys():
-            return "tokens were generated for other prompts than by the reference"
+            return "the prompts that tokens were generated for differ from the reference's"
         found = []
         for prompt, expected in self.tokens.items():
             if len(tokens[prompt]) != len(expected):

@@ -162,7 +162,7 @@ def _references(record: Record) -> list[Block]:
         ]
         blocks.append(Paragraph(*runs, "."))
         if rows:
-            blocks.append(Table(("reported or kept by rank 0", "value"), tuple(rows)))
+            blocks.append(Table(("reported or saved by rank 0", "value"), tuple(rows)))
     return blocks
 
 
@@ -220,9 +220,9 @@ def _numbers(record: Record) -> list[Block]:
         (
             "The bound on a failure rate is the one-sided Clopper-Pearson upper bound at the"
             " scenario's confidence. The p-value comes from Fisher's exact test, one-sided,"
-            f" {arms[1]} against {arms[0]}. A trial is void if the harness itself spoiled it, or if"
-            " its fault is not proved. Void trials are not counted; up to max_voids of them are"
-            " replaced."
+            f" {arms[1]} against {arms[0]}. A trial is void if the harness itself disturbed it, or"
+            " if the events do not show that its fault took effect. Void trials are not counted; up"
+            " to max_voids of them are replaced."
         )
     ]
     if record.scenario.faults:
@@ -233,7 +233,7 @@ def _numbers(record: Record) -> list[Block]:
     if record.scenario.faults and not record.scenario.called:
         notes.append(
             "Without this proof, a trial of the candidate is void if its checks pass, and failed if"
-            " they do not. A trial of the control without this proof counts only if it failed before"
-            " the fault struck or ended."
+            " they do not. A trial of the control without this proof counts only if it failed"
+            " before the fault struck or ended."
         )
     return [Heading(2, "How the numbers are made"), *map(Note, notes)]

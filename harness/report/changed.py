@@ -65,7 +65,7 @@ def changed_section(record: Record) -> list[Block]:
     section += [
         Paragraph(
             Claim(
-                f"Diff from {record.scenario.the(older)} to {record.scenario.the(newer)}:",
+                f"Diff from {record.scenario.the(older)} to {record.scenario.the(newer)}",
                 folders or (RUN,),
             )
         ),
@@ -115,7 +115,7 @@ def _sides(record: Record) -> list[Block]:
         (
             _commit(revision)
             if (revision := record.arms[name].revision) is not None
-            else "the files as they were"
+            else "the files as the run used them"
         )
         for name in sides
     ]
@@ -143,7 +143,13 @@ def _revisions(record: Record) -> list[Block]:
         called = record.scenario.arm(name)
         if (revision := arm.revision) is None:
             rows.append(
-                (called, Claim("the files as they were, see the commit above", (RUN,)), "", "", "")
+                (
+                    called,
+                    Claim("the files as the run used them; see the commit above", (RUN,)),
+                    "",
+                    "",
+                    "",
+                )
             )
             continue
         patch: Part = "none"
@@ -207,9 +213,9 @@ def _counts(library: LibraryChange, asked: ScenarioSummary) -> str:
     name = library.distribution
     count = len(library.modules) + library.alike
     if not count and asked.program:
-        return f"The ranks are programs, which do not report the files of {name} that they load."
+        return f"The ranks are programs, which do not report which files they load from {name}."
     if not count:
-        return f"No rank reported that it loaded a file of {name}."
+        return f"No rank reported loading a file from {name}."
     comments = sum(module.why == COMMENTS_ALONE for module in library.modules)
     alone = sum(not all(module.digests.values()) for module in library.modules)
     parts = [
@@ -220,7 +226,7 @@ def _counts(library: LibraryChange, asked: ScenarioSummary) -> str:
             comments, COMMENTS_ALONE, "differ only in the comments before their first statements"
         ),
     ]
-    return f"Ranks loaded {plural(count, 'file')} of {name}: {joined(filter(None, parts))}."
+    return f"Ranks loaded {plural(count, 'file')} from {name}: {joined(filter(None, parts))}."
 
 
 def _counted(count: int, one: str, many: str) -> str:
@@ -281,7 +287,7 @@ def _library_details(library: LibraryChange, asked: ScenarioSummary) -> Iterator
             for module in others[:WITHOUT_DIFF]
         )
         arms = map(asked.arm, library.versions)
-        yield Table(("file", "diff left out because", "loaded by", *arms), rows)
+        yield Table(("file", "why the diff is omitted", "loaded by", *arms), rows)
     if len(others) > WITHOUT_DIFF:
         more = plural(len(others) - WITHOUT_DIFF, "more file")
         yield Paragraph(Claim(f"The record lists {more} without a diff.", (RECORD,)))
@@ -347,10 +353,10 @@ def impact_in_full(record: Record) -> list[Block]:
         section += [Heading(3, Foreign(cell.id)), table]
     section.append(
         Note(
-            "Medians over the counted trials, with a 95 % interval from the order of the values."
-            " With fewer than six values, the interval is their range. Trials ran one world at a"
-            " time. Memory is the growth of the rank's private memory since the subject began. A"
-            " rank that did not reach the end of a measurement was not measured."
+            "Medians over the counted trials, with a 95 % interval from order statistics. With"
+            " fewer than six values, the interval is their range. Worlds ran one at a time. Memory"
+            " is the growth of the rank's private memory since the subject began. A rank that did"
+            " not reach the end of a measurement was not measured."
         )
     )
     return section

@@ -45,9 +45,8 @@ def environment_section(record: Record) -> list[Block]:
     run = record.run
     here = run.environment
     machine = (
-        f"{here.cpu}, {plural(here.affinity, 'core')} of {here.cores},"
-        f" {here.memory / 2**30:.1f} GiB, GPU: {here.gpu or 'none found'}; {here.system}"
-        f" {here.release} {here.machine}"
+        f"{here.cpu}, {here.affinity} of {plural(here.cores, 'core')}, {here.memory / 2**30:.1f}"
+        f" GiB, GPU: {here.gpu or 'none found'}; {here.system} {here.release} {here.machine}"
     )
     rows: list[tuple[str, Part]] = [
         ("environment", Foreign(made_by(here))),
@@ -194,7 +193,7 @@ def _farm(run: RunFacts) -> list[Block]:
             ),
             Verbatim(node.host),
             Foreign(
-                f"{node.cpu}, {plural(node.affinity, 'core')} of {node.cores},"
+                f"{node.cpu}, {node.affinity} of {plural(node.cores, 'core')},"
                 f" {node.memory / 2**30:.1f} GiB"
             ),
             Foreign(f"{node.system} {node.release}; GPU: {node.gpu or 'none found'}"),
@@ -402,13 +401,14 @@ def nix_warnings(here: EnvironmentFacts) -> list[Block]:
     if nix.untracked:
         doubts.append(
             Foreign(
-                "Git does not know these files of the source, so Nix does not see them:"
+                "Git does not track these source files, so Nix does not see them:"
                 f" {', '.join(nix.untracked)}."
             )
         )
     if nix.source is None and nix.changed is None:
         doubts.append(
-            "It is unknown whether the flake is as committed, because git did not report it."
+            "It is unknown whether the flake matches the commit, because git did not report its"
+            " state."
         )
     if not doubts:
         return []

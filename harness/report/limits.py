@@ -22,7 +22,7 @@ from harness.report.summary import UNSHOWN_SHOWN
 from harness.scenario.matrix import machines_of
 
 WARM = (
-    "Ranks were forked from a server that may have imported libraries before, so races during"
+    "Ranks were forked from a server that may already have imported libraries, so races during"
     " import, hash seeds and cold memory were not tested (start: fresh tests them)."
 )
 SHARED = (
@@ -46,9 +46,9 @@ LEFT_FOR_THE_OTHER = (
     " data that {first} left behind, or the reverse."
 )
 LOADED = (
-    "The evidence identifies modules of the arm's folder by their digest, packages by their RECORD,"
-    " and other files by the repository. It does not cover code without its own source file: text"
-    " passed to exec, native libraries, cached bytecode, and the interpreter."
+    "The evidence identifies modules in the arm's folder by their digest, packages by their RECORD,"
+    " and other files by the repository. It does not cover code without its own source file:"
+    " strings passed to exec, native libraries, cached bytecode, and the interpreter."
 )
 PROGRAMS = (
     "Ranks were programs. The digests are those of the arm's files before they were executed. It is"
@@ -57,39 +57,40 @@ PROGRAMS = (
 CHILDREN = "Ranks started other processes ({names}). It is unknown which code those loaded."
 OUTSIDE_LIMIT = 20
 READY = (
-    "The subject is Rankproof's ready-made subject {use}, so the result is about the libraries and the"
-    " machine, not about code of this repository."
+    "The subject is Rankproof's ready-made subject {use}, so the result is about the libraries and"
+    " the machine, not about code in this repository."
 )
 COMPARED = (
-    "B was compared with a, so an error that both have would not show up. The defect changed values"
-    " that b reported or kept, not its computation, so this run does not show that b's code can"
-    " cause such a difference."
+    "B was compared with a, so an error that both share would not show up. The defect changed"
+    " values that b reported or kept, not its computation, so this run does not show that b's code"
+    " can cause such a difference."
 )
 ONE_MACHINE = (
-    "All ranks ran on one machine, over loopback, so networks, clocks and mixed machines were not"
-    " tested."
+    "All ranks ran on one machine, over loopback, so networks, clocks and heterogeneous machines"
+    " were not tested."
 )
 TEST_HOSTS = (
-    "The ranks were on {count} test hosts of one machine. Each host had its own network (connected"
+    "The ranks were on {count} test hosts on one machine. Each host had its own network (connected"
     " by a process that simulates the wire), host name, temporary folder and monotonic clock. The"
     " hosts shared processors, all other files and the wall clock. Network cards, network drivers"
-    " and mixed machines were not tested."
+    " and heterogeneous machines were not tested."
 )
 MACHINES = (
     "The ranks of a world were on {count} of {listed} in the hostfile, reached by ssh. We rely on"
     " each machine's own report of its ranks, as far as it is plausible. Times of other machines"
-    " are converted to our clock, accurate to half of the fastest round trip, so no verdict depends"
-    " on which of two machines was first."
+    " are converted to our clock, accurate to half the fastest round trip, so no verdict depends on"
+    " which of two machines was first."
 )
 TEST_MACHINES = (
     "These are test machines on one host, each with its own network and a real sshd. They share its"
-    " processors, files and wall clock, so network cards and mixed machines were not tested."
+    " processors, files and wall clock, so network cards and heterogeneous machines were not"
+    " tested."
 )
 FARMED = (
-    "Each trial ran on one machine, over loopback, so networks were not tested. Different trials ran"
-    " on different machines, whose times and memory cannot be compared, so nothing was measured. We"
-    " rely on each node's own report of its world, as far as its events agree with each other. The"
-    " trials of a lost node are void, and the second bound counts them as failures."
+    "Each trial ran on one machine, over loopback, so networks were not tested. Different trials"
+    " ran on different machines, whose times and memory cannot be compared, so nothing was"
+    " measured. We rely on each node's own report of its world, as far as its events agree with"
+    " each other. The trials of a lost node are void, and the second bound counts them as failures."
 )
 TIME = "The time of the run is the signer's own claim."
 
@@ -170,7 +171,10 @@ def _of_code(record: Record) -> list[Part]:
         for module in outside
     ]
     if more := items[OUTSIDE_LIMIT:]:
-        items = [*items[:OUTSIDE_LIMIT], f"{len(more)} more modules came from outside them."]
+        items = [
+            *items[:OUTSIDE_LIMIT],
+            f"{len(more)} more modules came from outside the arm's folder and its environment.",
+        ]
     if record.scenario.program:
         items.append(PROGRAMS)
     children = {

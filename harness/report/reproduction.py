@@ -104,9 +104,9 @@ def reproduction_in_full(record: Record) -> list[Block]:
         Note(
             "The same failure is the same cause (error, function, source line, ranks), the same"
             " checks and the same state of every fault. Consequences, pids, times and folders are"
-            " ignored. Counts are compared by Fisher's exact test, two-sided, at 5 % over all"
-            " cells together. Numbers are compared between trials with the same seed and outcome, at"
-            " the level that the check declares. They do not decide the answer."
+            " ignored. Counts are compared by Fisher's exact test, two-sided, at 5 % over all cells"
+            " together. Numbers are compared between trials with the same seed and outcome, at the"
+            " level that the check declares. They do not affect the answer."
         )
     )
     return blocks
@@ -122,7 +122,7 @@ def _varied_rows(record: Record) -> list[tuple[Part, ...]]:
     return [
         ("changed on purpose", Claim(change, (RUN,))),
         ("the change took effect", Claim("yes" if is_shown(varied, record.run) else "NO", (RUN,))),
-        ("the pass without it", Claim(Verbatim(varied.beside), (RUN,))),
+        ("the pass without this change", Claim(Verbatim(varied.beside), (RUN,))),
     ]
 
 
@@ -171,7 +171,7 @@ def _details(cell: CellAnswer) -> list[Block]:
 
 def _differences(comparison: RunComparison) -> list[Block]:
     same = (
-        f"{comparison.packages_same} of {plural(comparison.packages_all, 'package')} are the same"
+        f"{comparison.packages_same} of {plural(comparison.packages_all, 'package')} are identical"
         " file by file"
     )
     known = (

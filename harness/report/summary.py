@@ -157,7 +157,7 @@ def _verdict(record: Record) -> Part:
             *(
                 ()
                 if record.changed
-                else (" Both arms run the same code, so this run tests no fix.",)
+                else (" Both arms run the same code, so this run does not test a fix.",)
             ),
         )
     if record.scenario.expects:
@@ -405,7 +405,7 @@ def _stands_out(record: Record) -> Part:
             " ran. "
         )
     parts += [
-        f"The scenario does not pin input {given.name}. "
+        f"The scenario does not pin its input {given.name}. "
         for given in record.run.inputs
         if not given.pinned
     ]

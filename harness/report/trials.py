@@ -83,7 +83,9 @@ def _without_an_error(cell: CellVerdict, trial: Trial, asked: ScenarioSummary) -
     noun = "check" if len(trial.failures) == 1 else "checks"
     return [
         Paragraph(
-            "In ", who, f", no rank raised an error, and {stopped}. It failed the {noun} {names}."
+            "In ",
+            who,
+            f", no rank raised an error, and {stopped}. The trial failed the {noun} {names}.",
         )
     ]
 

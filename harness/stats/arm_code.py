@@ -147,24 +147,24 @@ def unproven_reasons(arm: str, code: ArmCode, history: History) -> Iterator[Verd
     for rank in range(history.size):
         if (executed := history.executed(rank)) is not None:
             if executed.event.values.get("folder") != code.folder:
-                unproved.add(f"{arm}: the folder of a started program is no longer the arm's")
+                unproved.add(f"{arm}: the folder of a started program no longer matches the arm's")
             for name, digest in history.executed_files(rank):
                 if code.files.get(name) != digest:
-                    unproved.add(f"{arm}: {name} that was executed is not the arm's")
+                    unproved.add(f"{arm}: the executed {name} differs from the arm's")
         # A program may emit any event, and was started from the files looked at above.
         if history.is_of_programs:
             continue
         for seen in history.said(rank, "subject.loaded"):
             values = seen.event.values
             if values.get("elsewhere"):
-                unproved.add(f"{arm}: the entry came from elsewhere, not from the arm's folder")
+                unproved.add(f"{arm}: the entry was not loaded from the arm's folder")
             elsewhere.update(environment_unproven(arm, code.environment, values.get("environment")))
             strays = values.get("strays")
             for name in strays if isinstance(strays, list) else ():
                 unproved.add(f"{arm}: module {name} of the arm's code came from an installed copy")
         for file, digest in provenance.loaded_files(history, rank):
             if code.files.get(file) != digest:
-                unproved.add(f"{arm}: {file} that a rank loaded is not the arm's")
+                unproved.add(f"{arm}: a rank loaded {file}, which differs from the arm's")
     yield from (VerdictReason(VerdictCode.CODE_NOT_PROVED, not_proved(why)) for why in unproved)
     yield from (
         VerdictReason(VerdictCode.ENVIRONMENT_NOT_PROVED, not_proved(why)) for why in elsewhere
@@ -203,8 +203,8 @@ def environment_unproven(
         ):
             seen = package.get("version") if isinstance(package, dict) else "no such package"
             yield (
-                f"{arm}: {name} {version} was installed, but a rank found {seen} or other files of"
-                " it"
+                f"{arm}: {name} {version} was installed, but a rank found {seen} or different files"
+                " of it"
             )
 
 

@@ -109,7 +109,7 @@ class Counterparts:
             paths = [path for place in places if (path := counterpart(file, place)) is not None]
             there = [path for path in paths if path in self.files]
             if odd := [path for path in there if self.files[path] != sha256]:
-                yield f"{file} is not as {odd[0]}"
+                yield f"{file} differs from {odd[0]}"
             elif not there and not is_made(file):
                 yield f"{file} is not"
 
@@ -134,7 +134,7 @@ class Counterparts:
                     if len(paths) > len(odd)
                     else ""
                 )
-                yield f"{file} is not as {odd[0]}{which}"
+                yield f"{file} differs from {odd[0]}{which}"
 
     def data_made(self, installed: InstalledCopy) -> dict[str, str]:
         """Data that a distribution has installed beside its packages, and that no file is like:

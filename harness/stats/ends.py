@@ -255,7 +255,9 @@ def harness_error(history: History) -> Void | None:
     """Return what went wrong in the harness, if anything."""
     if not (broken := history.noted("harness.error")):
         return (
-            None if history.noted("world.end") else Void(VoidCode.NO_END, "its events have no end")
+            None
+            if history.noted("world.end")
+            else Void(VoidCode.NO_END, "its event log has no end")
         )
     values = broken[0].event.values
     return Void(VoidCode.HARNESS_ERROR, short(f"{values.get('type')}: {values.get('message')}"))

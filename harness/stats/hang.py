@@ -69,7 +69,7 @@ def hang_deviation(
     if not started or enough - started[0].event.ns > (must_fail.within + SLACK) * 1e9:
         return (
             DeviationCode.HANG_NOT_WITHIN,
-            f"the hang was proved later than within {must_fail.within:g} s",
+            f"the hang was proved only after the time limit (within: {must_fail.within:g} s)",
         )
     since = still.ns - int(seconds * 1e9) + EDGE_NS
     if any(seen.event.by == "rank" and since < seen.event.ns <= still.ns for seen in history.seen):

@@ -261,8 +261,8 @@ def judge(
             )
         elif failed:
             what = (
-                f"check {failed[0].check} failed in a cell where, by must_fail.cells, the control"
-                " must pass"
+                f"check {failed[0].check} failed in a cell where must_fail.cells requires the"
+                " control to pass"
             )
             otherwise = Deviation(DeviationCode.FAILED_ELSEWHERE, what)
         as_stated = otherwise is None

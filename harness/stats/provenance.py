@@ -348,7 +348,7 @@ def _not_the_repositorys(
         files = {file: sha256 for file, sha256 in copy.files.items() if sha256 not in believed}
         if odd := [*known.differing(files, places, package), *known.data(copy)]:
             more = f", and {len(odd) - 1} more" if len(odd) > 1 else ""
-            yield f"of {what}, {odd[0]} of the repository{more}: {REMEDY}"
+            yield f"in {what}, {odd[0]} in the repository{more}: {REMEDY}"
         built |= known.made(copy.files, places, package) | known.data_made(copy)
 
 
@@ -394,14 +394,14 @@ def _judge(other: LoadedPackage, source: Source) -> tuple[list[str], dict[str, s
             case "absent" if not file.endswith(CODE) and not source.like(file) and not declared:
                 accepted[file] = ", data next to loaded files"
             case "start":
-                accepted[file] = ", loaded by the interpreter's own start"
+                accepted[file] = ", loaded at interpreter startup"
             # Written while the run went on, by what it ran. Of a file of the repository it would be
             # another version.
             case "made" if not source.like(file):
                 accepted[file] = ", written during the run"
             # Whoever packages for conda or Nix links such a file anew.
             case "differs" if file.endswith(COMPILED) and not declared:
-                accepted[file] = f", not as the RECORD of {distribution} says"
+                accepted[file] = f", which differs from the RECORD of {distribution}"
             case _:
                 failed.append(file)
     return sorted(failed), accepted
@@ -470,22 +470,22 @@ def _words(other: LoadedPackage, failed: list[str], source: Source) -> str:
     name = other.distribution
     release = other.release
     what = failed[0] + (f" and {len(failed) - 1} more" if len(failed) > 1 else "")
-    theirs = "its own differs" if source.like(failed[0]) else "it has no such file"
+    theirs = "a different file" if source.like(failed[0]) else "no such file"
     if name is None:
-        return f"{what} came from outside, and is not the repository's ({theirs}): {STRANGER}"
+        return f"{what} came from outside, but the repository has {theirs}: {STRANGER}"
     if (built := source.checkouts.get(name)) is not None:
         if other.files[failed[0]] not in built.wheel:
-            return f"{what} is not in the wheel that was built of {release}"
+            return f"{what} is not in the wheel that was built from {release}"
         return (
-            f"{what} is not as commit {built.commit[:12]} has it: the build of {release}"
-            " changed it; commit it as it is built, or name a release"
+            f"{what} differs from commit {built.commit[:12]}, because the build of {release}"
+            " changed it; commit the built file, or name a release"
         )
     if name in source.declared:
         is_tool = other.record == "tool"
-        how = "the Rankproof that runs" if is_tool else f"an installed copy ({release})"
-        return f"{what} came from {how}, and is not the repository's ({theirs}): {REMEDY}"
+        how = "the running Rankproof" if is_tool else f"an installed copy ({release})"
+        return f"{what} came from {how}, but the repository has {theirs}: {REMEDY}"
     if other.record == "differs":
-        return f"{what} is not as the RECORD of {release} says: install {name} again"
+        return f"{what} differs from the RECORD of {release}; reinstall {name}"
     return (
         f"{what} came from an editable install ({release}), which no RECORD proves: install"
         f" a wheel of {name}"

@@ -200,7 +200,7 @@ def _answer(
             return "NOT REPRODUCED", [f"{_in_words(different)}, {_p(different.p_value)}"], None
         return (
             "SAME VERDICT, DIFFERENT FAILURE",
-            [f"the {different.arm} fails in another way"],
+            [f"the {different.arm} fails in a different way"],
             None,
         )
     if excluded := [arm for arm in arms if arm.p_value < level]:

@@ -371,7 +371,7 @@ def _why_a_cause(
     if stated_is_peer_gone:
         return (
             DeviationCode.CAUSE_ELSEWHERE,
-            "ended in another way, and the stated error only says that a peer is gone",
+            "ended in a different way, and the stated error only says that a peer is gone",
         )
     if apart:
         return (

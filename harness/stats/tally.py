@@ -323,7 +323,9 @@ class Watches(TrialKeeper):
         if len(short) < len(self._stood) and not spins:
             return "", ()
         which = "this trial was not" if spins else "no trial of this cell was"
-        return f"it hung, but {which} watched for the whole of within ({self._within:g} s)", short
+        return (
+            f"it hung, but {which} watched for the whole time limit (within: {self._within:g} s)"
+        ), short
 
     def _short(self) -> str:
         """That `within` is short for the silences of the candidate, which only a run shows.

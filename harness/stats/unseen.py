@@ -288,11 +288,9 @@ def _same_code(history: History) -> str:
     both = sorted({name for name, _ in sides[0] & sides[1]})
     if not both:
         return ""
-    more = f" and {plural(len(both) - FILES_NAMED, 'file')} more" if len(both) > FILES_NAMED else ""
+    more = f" and {plural(len(both) - FILES_NAMED, 'more file')}" if len(both) > FILES_NAMED else ""
     named = ", ".join(both[:FILES_NAMED])
-    return (
-        f"the reference and the ranks share {named}{more}, and a bug in it would not show up here"
-    )
+    return f"the reference and the ranks share {named}{more}, so a bug there would not show up here"
 
 
 def last_asked(scenario: Scenario, history: History) -> int | None:

@@ -212,7 +212,7 @@ class Unshown(TrialKeeper):
         many = plural(self._not_held, "artefact")
         return (
             f"{many} of ranks are not in the evidence, because its size is limited. It contains the"
-            " results of the checks, but a verifier cannot compute them again"
+            " results of the checks, but a verifier cannot recompute them"
         )
 
     def _of_hangs(self) -> list[str]:
@@ -316,11 +316,12 @@ class Unshown(TrialKeeper):
         names = [name for name in self._names if name in self._wanting[cell] - self._failed[cell]]
         if not names:
             return ""
-        checks = "the check detects" if len(names) == 1 else "these checks detect"
+        checks = "check" if len(names) == 1 else "checks"
+        detect = "it detects" if len(names) == 1 else "they detect"
         control = self._scenario.subject.named("control")
         return (
-            f"{control} failed {joined(names)} only because it reported nothing to compare, so this"
-            f" run does not show that {checks} a wrong value"
+            f"{control} failed the {checks} {joined(names)} only because it reported nothing to"
+            f" compare, so this run does not show that {detect} a wrong value"
         )
 
     def _unfailed(self, cell: str) -> str:
@@ -329,10 +330,12 @@ class Unshown(TrialKeeper):
         ]
         if not left:
             return ""
-        checks = "the check can" if len(left) == 1 else "these checks can"
+        checks = "check" if len(left) == 1 else "checks"
+        they = "it" if len(left) == 1 else "they"
         control = self._scenario.subject.named("control")
         return (
-            f"{control} never failed {joined(left)}, so this run does not show that {checks} fail"
+            f"{control} never failed the {checks} {joined(left)}, so this run does not show that"
+            f" {they} can fail"
         )
 
     def _not_reported(self, name: str) -> str:

@@ -99,21 +99,21 @@ def summed(*parts: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("operation", "part", "words"),
     [
-        ("broadcast", made(0, 1), "it is what rank 0 gave in call 1"),
-        ("broadcast", made(1, 2), "it is what rank 1 gave in call 2"),
+        ("broadcast", made(0, 1), "it is what rank 0 passed to call 1"),
+        ("broadcast", made(1, 2), "it is what rank 1 passed to call 2"),
         ("broadcast", coded.halves_swapped(made(0, 2), "float32"), "its halves are swapped"),
         ("broadcast", bytes(20), "it is all zeros"),
-        ("all_reduce", made(0, 2), "what rank 1 gave is missing"),
+        ("all_reduce", made(0, 2), "the contribution of rank 1 is missing"),
         (
             "all_reduce",
             summed(made(0, 2), made(1, 2), made(1, 2)),
-            "what rank 1 gave was added twice",
+            "the contribution of rank 1 was added twice",
         ),
-        ("all_reduce", summed(made(0, 1), made(1, 2)), "what rank 0 gave is that of call 1"),
+        ("all_reduce", summed(made(0, 1), made(1, 2)), "the contribution of rank 0 is from call 1"),
         (
             "all_reduce",
             summed(made(0, 2), coded.halves_swapped(made(1, 2), "float32")),
-            "the halves of what rank 1 gave are swapped",
+            "the halves of the contribution of rank 1 are swapped",
         ),
         (
             "all_reduce",

@@ -69,13 +69,16 @@ def test_equal_environments_agree() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (sets("versions", "torch", "2.9.0"), 'versions.torch is "2.9.0", elsewhere "2.8.0"'),
-        (sets("versions", "numpy", "2.0"), 'versions.numpy is "2.0", elsewhere (none)'),
+        (
+            sets("versions", "torch", "2.9.0"),
+            'versions.torch is "2.9.0", but "2.8.0" on most ranks',
+        ),
+        (sets("versions", "numpy", "2.0"), 'versions.numpy is "2.0", but (none) on most ranks'),
         (lambda told: told["versions"].pop("torch"), "versions.torch is (none)"),
         (sets("libraries", "libgomp.so.1", "cd" * 8), "libraries.libgomp.so.1"),
         (sets("variables", "OMP_NUM_THREADS", "4"), 'variables.OMP_NUM_THREADS is "4"'),
-        (sets("threads", "torch", 4), "threads.torch is 4, elsewhere 1"),
-        (sets("threads", "torch", 1.0), "threads.torch is 1.0, elsewhere 1"),
+        (sets("threads", "torch", 4), "threads.torch is 4, but 1 on most ranks"),
+        (sets("threads", "torch", 1.0), "threads.torch is 1.0, but 1 on most ranks"),
         (sets("numerics", "torch.dtype", "torch.float64"), "numerics.torch.dtype"),
         (
             sets("clock", "offset", TOLD["clock"]["offset"] + 200_000_000),

@@ -79,7 +79,7 @@ def test_what_is_twice_missing_or_elsewhere_is_named() -> None:
     ]
     assert covered([whole, WHOLE_NORM], [WHOLE_NORM]) == [
         "",
-        "it has nothing that no other rank has",
+        "everything that it has is also on another rank",
     ]
     assert covered([whole, WHOLE_NORM], [])[1] == "it reported no shards"
     assert covered([LEFT, WHOLE_NORM], [UPPER, WHOLE_NORM])[1].startswith(
@@ -87,7 +87,7 @@ def test_what_is_twice_missing_or_elsewhere_is_named() -> None:
     )
     assert covered([LEFT, WHOLE_NORM], [WHOLE_NORM])[0] == "12 of 24 elements of w are on no rank"
     assert (
-        "other bytes"
+        "differ from the checkpoint"
         in covered([LEFT, WHOLE_NORM], [shard("w", ROWS + 1, (0, 4), (3, 6)), WHOLE_NORM])[1]
     )
     outside = ("shard", {**RIGHT[1], "slices": [[0, 4], [3, 7]]})
@@ -166,7 +166,7 @@ def test_whole_models_side_by_side_have_no_influence_on_each_other() -> None:
         influences(own)[0]
         == "it has no influence: with its shard changed, the logits of rank 1 did not move"
     )
-    assert all("of the noise" in why for why in influences({**own, (0, 1): 1e-7, (1, 0): 1e-7}))
+    assert all("times the noise" in why for why in influences({**own, (0, 1): 1e-7, (1, 0): 1e-7}))
     assert "not finite" in influences({**own, (0, 1): np.nan})[0]
     assert influences({(0, 1): 0.5})[1] == "rank 0 kept no influence.1.prefill.logits"
 
@@ -177,6 +177,6 @@ def test_a_share_has_to_be_changed_alone() -> None:
     both = [[("perturbed", {"number": 0}), ("perturbed", {"number": 1})]] * 2
     assert (
         influences(every, said=both)[0]
-        == "in pass 0 only its shard may be changed, but ranks 0, 1 changed theirs"
+        == "in pass 0 only its shard may be changed, but ranks 0, 1 changed their shards"
     )
-    assert "no rank changed its" in influences(every, said=[[], []])[0]
+    assert "no rank changed its shard" in influences(every, said=[[], []])[0]

@@ -48,7 +48,10 @@ def test_what_arrived_whole_holds() -> None:
 def test_damage_names_both_ranks_both_calls_and_both_lines() -> None:
     """Of a transfer what each end had; of a sum which result is not one."""
     other = digested(ledger(1, receive(0)), part(1, "received", 6, whom=0))
-    reason = "rank 1 got in recv #1 from rank 0 of 4 float32 at step.py:9 different data than rank 0 gave in send #1 to rank 1 of 4 float32 at step.py:9"
+    reason = (
+        "rank 1 received in recv #1 from rank 0 of 4 float32 at step.py:9 data that differs from"
+        " what rank 0 passed to send #1 to rank 1 of 4 float32 at step.py:9"
+    )
     assert [(one.reason, one.uncompared) for one in of(noted(SENT, other)).ranks] == [
         (reason, False)
     ] * 2
@@ -58,7 +61,8 @@ def test_damage_names_both_ranks_both_calls_and_both_lines() -> None:
     ]
     found = of(noted(*most)).ranks[1].reason
     assert found.startswith(
-        "rank 1 got in all_reduce #1 of 4 float32 (max) at step.py:9 a result that does not follow from"
+        "rank 1 received in all_reduce #1 of 4 float32 (max) at step.py:9 a result that does not"
+        " follow from"
     )
 
 
@@ -69,7 +73,7 @@ def test_damage_names_both_ranks_both_calls_and_both_lines() -> None:
         (ledger(1, receive(0)), "its ledger has no digests"),
         (
             digested(ledger(1, receive(0), undigested=1, undigested_why="recv: so")),
-            "a call of it was not digested: recv: so",
+            "one of its calls was not digested: recv: so",
         ),
         (digested(ledger(1, receive(0))), "1 of its calls were not compared with the other end"),
         (

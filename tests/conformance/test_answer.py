@@ -245,7 +245,7 @@ def test_a_problem_names_the_event_that_has_it() -> None:
     second = body.replace(b'"id": "1"', b'"id": 1').replace(b'"text": "b"', b'"text": 2')
     assert read(exchange([second], stream=True)).problems == [
         "event 1: id is not of type str",
-        "event 2: the text of a choice is not a text",
+        "event 2: the text of a choice is not a string",
     ]
 
 

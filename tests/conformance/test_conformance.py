@@ -203,7 +203,7 @@ def test_two_servers_are_compared_row_by_row(correct: str, tmp_path: Path, key: 
     assert changed == [("n", "CONFORMS", "VIOLATES"), ("echo", "VIOLATES", "CONFORMS")]
     found = verified(finished.folder, key)
     assert found.ok, found.steps
-    assert "the words of the older server are on trust" in str(found.steps)
+    assert "the words of the older server are taken on trust" in str(found.steps)
 
 
 @pytest.mark.whole

@@ -275,7 +275,7 @@ def test_chunks_are_refused_of_a_model_that_begins_anew_with_each(
     ):
         why = refuses(arguments(**given), {"model": folder}, 1)
         assert (
-            "computes something else when this model reads the prompt in chunks" in why
+            "returns different results when this model reads the prompt in chunks" in why
         ) == is_refused
         assert ("recurrent_states of layer 0 are left out" in why) == is_refused
     found, longer = [], {"prompts": [list(range(20, 40))]}

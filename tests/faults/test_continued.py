@@ -90,7 +90,7 @@ def test_a_rank_that_ends_when_it_is_continued_proves_the_pause_by_its_end(
     assert struck.one("server", 1, "rank.continued").values == {"shown_by": "its end"}
     (found,) = struck.proved
     assert found.proof.proved, found.proof.description
-    assert found.proof.description.endswith(" at the latest, as its end shows")
+    assert found.proof.description.endswith(" at the latest, because it ended then")
     assert not struck.passed, "it has not returned, and a pause excuses no end"
 
 
@@ -124,5 +124,5 @@ def test_an_end_by_sigkill_proves_nothing(live: Live, fault: Make) -> None:
     assert not found.proof.proved
     assert (
         found.proof.description
-        == "its continuation was not observed before SIGKILL ended it, which ends a stopped process too"
+        == "it was not observed to resume before SIGKILL ended it, which ends a stopped process too"
     )

@@ -128,7 +128,7 @@ def test_a_pause_is_seen_by_all_and_who_is_behind_is_named(live: Live, fault: Ma
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"kind": "torch-settings", "threads": 3}, "threads.torch is 3, elsewhere 1"),
+        ({"kind": "torch-settings", "threads": 3}, "threads.torch is 3, but 1 on most ranks"),
         ({"kind": "torch-settings", "dtype": "float64"}, "numerics.torch.dtype"),
         ({"kind": "clock-skew", "by": "30s"}, "clock.offset is +30.000 s"),
     ],

@@ -141,7 +141,7 @@ SWAPPED = [[1.0, 2.0, 4.0, 3.0]]
             [[5.0], [-3.0]],
             {"kl": 0},
             False,
-            "shape is [2, 1], a vocabulary (the last axis) of 1",
+            "shape is [2, 1], with a vocabulary (the last axis) of 1",
         ),
         (
             SWAPPED,

@@ -67,7 +67,7 @@ def test_a_diff_is_folded_with_both_texts() -> None:
         )
     )
     assert "### mlx-lm: 1 in the control, not installed in the candidate" in text
-    assert "Ranks loaded 3 files of mlx-lm: 2 are identical in both arms and 1 differs." in text
+    assert "Ranks loaded 3 files from mlx-lm: 2 are identical in both arms and 1 differs." in text
     who = "ranks 1, 2 of the control and all ranks of the candidate"
     assert f"| `mlx_lm/p.py` | 3 lines removed, 1 added | {who} |" in text
     assert (
@@ -89,7 +89,7 @@ def test_the_summary_lists_the_most_changed_modules() -> None:
     ]
     text = section(*many, module("years.py", why=COMMENTS_ALONE), alike=0)
     counts = f"{IN_SHORT + 2} differ and 1 differs only in the comments before its first statement."
-    assert f"Ranks loaded {IN_SHORT + 3} files of mlx-lm: {counts}" in text
+    assert f"Ranks loaded {IN_SHORT + 3} files from mlx-lm: {counts}" in text
     short, _, diffs = text.partition("## Diffs of mlx-lm")
     assert f"These {IN_SHORT} files changed most; the appendix has their diffs:" in short
     rows = [line for line in short.splitlines() if line.startswith("| `")]
@@ -137,7 +137,7 @@ def test_what_is_unknown_is_said() -> None:
     """A library of which no rank reported a file, lists that were cut, ranks that are programs, and
     a release without a RECORD.
     """
-    assert "No rank reported that it loaded a file of mlx-lm." in section(alike=0)
+    assert "No rank reported loading a file from mlx-lm." in section(alike=0)
     assert "omits up to 5 files." in section(module("a.py"), untold=5)
     versions: dict[str, str | None] = {"control": "1", "candidate": "2"}
     unknown = section(unloaded=None, versions=versions)
@@ -148,5 +148,5 @@ def test_what_is_unknown_is_said() -> None:
     )
     made = record(scenario={"program": ["./serve"]}, libraries=[library])
     text = render_markdown(library_summaries(made))
-    assert "which do not report the files of mlx-lm that they load." in text
+    assert "which do not report which files they load from mlx-lm." in text
     assert "No rank" not in text

@@ -196,8 +196,8 @@ def test_a_finding_does_not_look_like_a_fix() -> None:
     assert '<body class="finding">' in drawn
     assert "Finding<small>SHOWN</small>" in drawn
     assert (
-        "it does not count for a release. Both arms run the same code, so this run tests no fix."
-        in text(made)
+        "it does not count for a release. Both arms run the same code, so this run does not test a"
+        " fix." in text(made)
     )
     changed = made.model_copy(update={"changed": ["-a", "+b"]})
     assert "nothing is fixed" not in text(changed)
@@ -339,8 +339,8 @@ def test_a_control_that_no_rank_failed_is_worded() -> None:
     """
     fine = shown_control([loosened()] * 5)
     assert (
-        ", no rank raised an error, and every rank ended by itself. It failed the check world:"
-        in fine
+        ", no rank raised an error, and every rank ended by itself. The trial failed the check"
+        " world:" in fine
     )
     assert "outcome fail" not in fine
     assert ", every rank ended by itself, and every check passed." in shown_control([healthy()] * 5)
@@ -360,7 +360,7 @@ def shown_control(control: Sequence[list[Event]]) -> str:
             "it is replaced and",
         ),
         ({}, "nvidia-smi found no GPU.", "No GPU was used"),
-        ({}, "a server that may have imported libraries before", "had imported torch"),
+        ({}, "a server that may already have imported libraries", "had imported torch"),
         (
             {"room": {"home": "room", "kept": ["CARGO_HOME"], "compiled": ["TRITON_CACHE_DIR"]}},
             (

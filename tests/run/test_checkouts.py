@@ -303,7 +303,7 @@ def test_a_forged_checkout_is_refused(
     assert verdict(lambda _facts: None).startswith("PASS: ")
     assert "own was built from v1, not from the scenario's revision" in verdict(other_revision)
     changed = (
-        f"own/__init__.py is not as commit {head[:12]} has it: the build of own 1.0 changed it"
+        f"own/__init__.py differs from commit {head[:12]}, because the build of own 1.0 changed it"
     )
     assert changed in verdict(other_tree).partition(" verdict=")[0]
     assert f"made by the build of own, in no file of commit {head[:12]}" in verdict(no_such_file)
@@ -328,9 +328,9 @@ def test_a_forged_checkout_is_refused(
         installed_from(whole), kept=whole
     )
     digest = wheel_digest(evident_wheel(whole)[RECORD].decode())
-    found = "own 1.0 was installed, but a rank found 1.0 or other files of it"
+    found = "own 1.0 was installed, but a rank found 1.0 or different files of it"
     assert found in verdict(installed_from(whole, record=digest), kept=whole)
-    missing = "own/__init__.py is not in the wheel that was built of own 1.0"
+    missing = "own/__init__.py is not in the wheel that was built from own 1.0"
     assert missing in verdict(installed_from(pack_wheel(other)), kept=pack_wheel(other))
 
 

@@ -83,7 +83,7 @@ def test_each_question_is_a_signed_run_with_a_control_that_failed(
             "stress_test_pipeline",
             "hf-tensor",
             PROMPTS,
-            "is only for pipelines, whose stages pass states on",
+            "can only be used with pipelines, whose stages pass states on",
         ),
         ("stress_test_pipeline", "mlx-pipeline", PROMPTS, "carried.made_anew"),
     ],

@@ -275,7 +275,7 @@ def test_a_run_that_tells_other_environments_is_not_judged_the_same(
         other_version
     )
     assert (
-        "candidate: greeting 2.0 was installed, but a rank found 2.0 or other files of it"
+        "candidate: greeting 2.0 was installed, but a rank found 2.0 or different files of it"
         in verdict(other_files)
     )
     assert "not in Python 3.99.0" in verdict(other_python)
@@ -291,7 +291,7 @@ def test_a_run_that_tells_other_environments_is_not_judged_the_same(
         ({"python": "3.12.1"}, "ran in cpython 3.12.1, not in Python 3.13.0"),
         ({"packages": {"it": None}}, "a rank found no such package"),
         ({"packages": {"it": {"version": "1.1", "record": "r"}}}, "a rank found 1.1"),
-        ({"packages": {"it": {"version": "1.0", "record": "other"}}}, "or other files of it"),
+        ({"packages": {"it": {"version": "1.0", "record": "other"}}}, "or different files of it"),
         ({"packages": "all of them"}, "a rank found no such package"),
     ],
 )

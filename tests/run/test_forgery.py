@@ -333,7 +333,7 @@ def test_code_from_outside_is_nobodys(scenario: Write, rankproof: Run, tmp_path:
     )
     ran = rankproof("run", str(scenario({"subject.py": subject})))
     assert ran.code == 2, ran.out + ran.err
-    assert "real_code.py came from outside, and is not the repository's" in str(
+    assert "real_code.py came from outside, but the repository has" in str(
         ran.record.judgement.reasons[0]
     )
     digest = hashlib.sha256((outside / "real_code.py").read_bytes()).hexdigest()

@@ -52,7 +52,7 @@ def test_the_control_takes_the_wrong_byte_and_the_candidate_does_not(ran: Ran) -
         assert "was 0x" in trial.strikes[0].description
     assert all(trial.as_stated for trial in cell.control.trials)
     report = (ran.folder / "report.md").read_text()
-    assert "The ranks were on 3 test hosts of one machine" in report
+    assert "The ranks were on 3 test hosts on one machine" in report
     assert "All ranks ran on one machine, over loopback" not in report
 
 

@@ -153,7 +153,7 @@ def test_a_server_that_dies_at_its_first_request_is_named(
     assert ran.code == 1, ran.out + ran.err
     report = (ran.folder / "report.md").read_text()
     assert "engine ended by itself in 5 trials, with code 7" in report
-    assert "engine said that it was ready, and its process 0 ended" in report
+    assert "engine reported that it was ready, and its process 0 ended" in report
     log = trial_of(ran) / "events.jsonl"
     kept = [line for line in log.read_text().splitlines() if '"service.ended"' not in line]
     log.write_text("".join(f"{line}\n" for line in kept))

@@ -102,7 +102,7 @@ def test_b_is_compared_with_a_rank_for_rank(ran: Ran, place: Path) -> None:
     assert len({strike.description for strike in strikes}) > 4  # each trial has its own element
     assert ran.record.changed == ['-with: {"fast":false}', '+with: {"fast":true}']
     assert (
-        "B with the defect never failed ids, so this run does not show that the check can fail."
+        "B with the defect never failed the check ids, so this run does not show that it can fail."
         in ran.record.judgement.unshown
     )
     assert (
@@ -113,8 +113,8 @@ def test_b_is_compared_with_a_rank_for_rank(ran: Ran, place: Path) -> None:
     text = "".join((ran.folder / name).read_text() for name in ("report.md", "appendix.md"))
     for words in (
         "## Runs of arm a\n\n### Compared with ranks=2,backend=none\n\nThe runs took ",
-        "| reported or kept by rank 0 | value |",
-        "Diff from a to b:",
+        "| reported or saved by rank 0 | value |",
+        "Diff from a to b",
         "| cell | verdict | b failed |",
         "| with | ",
     ):

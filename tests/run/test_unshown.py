@@ -131,15 +131,15 @@ def meet(context, *, broken):
     assert ran.code == 0, ran.out + ran.err
     told = ran.record.judgement.unshown
     never = (
-        "The control never failed {}, so this run does not show that these checks can fail ({})."
+        "The control never failed the checks {}, so this run does not show that they can fail ({})."
     )
     assert never.format("met, ended, nobody-left and alike", "ranks=2,backend=none") in told, told
     assert (
         never.format("met, ended, nobody-left, same and alike", "ranks=3,backend=none") in told
     ), told
     assert (
-        "The control failed same only because it reported nothing to compare, so this run does not show"
-        " that the check detects a wrong value (ranks=2,backend=none)." in told
+        "The control failed the check same only because it reported nothing to compare, so this run"
+        " does not show that it detects a wrong value (ranks=2,backend=none)." in told
     )
     assert (
         "Check alike saw a single value in this run, so a subject that always reports that value would pass."

@@ -177,7 +177,7 @@ ENVIRONMENTS: dict[str, tuple[JudgedEnvironment | None, Any, str]] = {
     "other files": (
         MADE,
         {**REPORTED, "packages": {"motor": {"version": "1.0", "record": OTHER}}},
-        "motor 1.0 was installed, but a rank found 1.0 or other files of it",
+        "motor 1.0 was installed, but a rank found 1.0 or different files of it",
     ),
     "no such package": (MADE, {**REPORTED, "packages": {}}, "a rank found no such package"),
     "packages of another form": (

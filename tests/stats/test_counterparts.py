@@ -62,7 +62,7 @@ def test_an_installed_copy_that_is_the_repositorys_proves_the_code() -> None:
 def test_an_installed_copy_that_differs_does_not() -> None:
     """One file of the distribution is not as the commit has it, whether or not a rank loaded it."""
     other = copy(**{"engine/__init__.py": OURS, "engine/core.py": OTHER})
-    assert "engine/core.py is not as src/engine/core.py" in reasons(source(other))
+    assert "engine/core.py differs from src/engine/core.py" in reasons(source(other))
 
 
 def test_installed_data_is_the_commits_too() -> None:
@@ -74,7 +74,7 @@ def test_installed_data_is_the_commits_too() -> None:
         installed=[copy(**files)],
     )
     found = reasons(Source(declared=(), files=REPOSITORY, counterparts=known))
-    assert "table.json is not as share/engine/table.json" in found
+    assert "table.json differs from share/engine/table.json" in found
 
 
 def test_the_content_of_an_input_needs_no_counterpart() -> None:
@@ -131,7 +131,7 @@ def test_a_declared_name_without_a_place_proves_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("others", "words"), [((OURS,), "core.py of the repository: set"), ((OTHER,), ", and 1 more")]
+    ("others", "words"), [((OURS,), "core.py in the repository: set"), ((OTHER,), ", and 1 more")]
 )
 def test_of_files_that_differ_one_is_named_and_the_others_counted(
     others: tuple[str], words: str
@@ -210,7 +210,7 @@ def test_what_was_told_file_by_file_is_held_as_a_whole_too() -> None:
     well.
     """
     other = copy(**{"engine/__init__.py": OTHER, "engine/core.py": OURS})
-    assert "engine/__init__.py is not as src/engine" in reasons(
+    assert "engine/__init__.py differs from src/engine" in reasons(
         source(other), came({"engine/core.py": OURS})
     )
 
@@ -302,7 +302,9 @@ def test_data_that_nothing_records_is_named_unless_the_repository_has_it() -> No
     assert "table.json came from" in reasons(
         Source(declared=("engine",), files={}), came(table, record="absent")
     )
-    assert "(its own differs)" in reasons(given, came(table, record="absent", distribution=None))
+    assert "but the repository has a different file" in reasons(
+        given, came(table, record="absent", distribution=None)
+    )
 
 
 @pytest.mark.parametrize(("version", "is_known"), [("1.0", True), ("2.0", False)])
@@ -381,9 +383,9 @@ def test_a_folder_of_data_is_a_copy_of_the_one_that_holds_more_than_half() -> No
     both = {"a.json": OURS, "b.json": OURS}
     files = {"tables/a.json": OURS, "tables/b.json": OURS, "old/a.json": OTHER}
     assert data(both, files) == ([], set())
-    assert data({**both, "a.json": OTHER}, files) == (["a.json is not as tables/a.json"], set())
+    assert data({**both, "a.json": OTHER}, files) == (["a.json differs from tables/a.json"], set())
     more = {**both, "c.json": OURS}
-    assert data(more, {**files, "far/c.json": OTHER}) == (["c.json is not as far/c.json"], set())
+    assert data(more, {**files, "far/c.json": OTHER}) == (["c.json differs from far/c.json"], set())
     assert data(more, files) == ([], {"c.json"})
 
 
@@ -398,10 +400,10 @@ def test_of_several_counterparts_each_is_asked() -> None:
     """Where a file may be a copy of two, and is as one of them alone, that is said."""
     files = {"x/t.json": OURS, "y/t.json": OTHER}
     assert data({"t.json": OURS}, files) == (
-        ["t.json is not as y/t.json, one of 2 files that it may be a copy of"],
+        ["t.json differs from y/t.json, one of 2 files that it may be a copy of"],
         set(),
     )
-    assert data({"t.json": OURS}, {"x/t.json": OTHER}) == (["t.json is not as x/t.json"], set())
+    assert data({"t.json": OURS}, {"x/t.json": OTHER}) == (["t.json differs from x/t.json"], set())
 
 
 def test_a_file_equals_its_counterpart_at_every_root() -> None:
@@ -413,7 +415,7 @@ def test_a_file_equals_its_counterpart_at_every_root() -> None:
         installed=(),
     )
     (odd,) = known.differing({"engine/core.py": OURS}, places, "engine")
-    assert odd == "engine/core.py is not as lib/engine/core.py"
+    assert odd == "engine/core.py differs from lib/engine/core.py"
     built = {"engine/core.so": OURS}
     assert known.made(built, places, "engine") == built
     held = Counterparts(roots={"engine": places}, files={"src/engine/core.so": OURS}, installed=())
@@ -461,7 +463,7 @@ def test_a_place_may_have_another_name_in_the_repository() -> None:
     )
     assert known.places("engine", ["engine/core.py"]) == [place]
     assert list(known.differing({"engine/core.py": OTHER}, [place], "engine")) == [
-        "engine/core.py is not as python/impl/core.py"
+        "engine/core.py differs from python/impl/core.py"
     ]
 
 
@@ -501,7 +503,7 @@ def test_each_folder_below_is_looked_for_by_itself() -> None:
     }
     four = {"x/a.json": OURS, "x/b.json": OURS, "y/c.json": OURS, "y/d.json": OURS}
     assert data(four, files) == ([], set())
-    assert data({**four, "y/c.json": OTHER}, files) == (["y/c.json is not as two/c.json"], set())
+    assert data({**four, "y/c.json": OTHER}, files) == (["y/c.json differs from two/c.json"], set())
     assert data({"a.json": OURS, "y/q.json": OURS, "y/z/r.json": OURS}, files) == (
         [],
         {"y/q.json", "y/z/r.json"},
@@ -557,16 +559,16 @@ BUILT: dict[str, tuple[str, str, str, str]] = {
     "not in the wheel": (
         "motor/core.py",
         OTHER,
-        "is not in the wheel that was built of motor 1.0",
+        "is not in the wheel that was built from motor 1.0",
         "",
     ),
     "new, and not in the wheel": (
         "motor/new.py",
         OTHER,
-        "is not in the wheel that was built of motor 1.0",
+        "is not in the wheel that was built from motor 1.0",
         "",
     ),
-    "changed by the build": ("motor/core.py", THIRD, "is not as commit cccccccccccc has it", ""),
+    "changed by the build": ("motor/core.py", THIRD, "differs from commit cccccccccccc", ""),
 }
 
 

@@ -57,7 +57,7 @@ PROVED: dict[str, tuple[bytes, Given]] = {
     ),
     "what is installed on purpose": (told("as"), {"installed": True}),
     "the same, editable": (told("absent"), {"installed": True}),
-    "the Rankproof that runs": (told("tool", name="rankproof"), {}),
+    "the running Rankproof": (told("tool", name="rankproof"), {}),
 }
 ACCEPTED: dict[str, tuple[bytes, Given]] = {
     "the interpreter's own start": (told("start", file="sitecustomize.py", name=None), {}),
@@ -65,8 +65,12 @@ ACCEPTED: dict[str, tuple[bytes, Given]] = {
     "linked anew by a packager": (told("differs", file="engine/_core.so"), {"declared": ()}),
 }
 OPEN: dict[str, tuple[bytes, Given, str]] = {
-    "an old copy": (told("as"), {}, "is not the repository's (its own differs): set subject.path"),
-    "a file that was removed": (told("as", file="engine/gone.py"), {}, "(it has no such file)"),
+    "an old copy": (told("as"), {}, "but the repository has a different file: set subject.path"),
+    "a file that was removed": (
+        told("as", file="engine/gone.py"),
+        {},
+        "but the repository has no such file",
+    ),
     "another file's content": (
         told("as", file="torch/core.py", sha256=CODE),
         {},
@@ -75,7 +79,7 @@ OPEN: dict[str, tuple[bytes, Given, str]] = {
     "a changed package": (
         told("differs"),
         {"declared": ()},
-        "as the RECORD of engine 1.0 says: install engine again",
+        "differs from the RECORD of engine 1.0; reinstall engine",
     ),
     "a changed package, on purpose": (
         told("differs"),
@@ -87,18 +91,26 @@ OPEN: dict[str, tuple[bytes, Given, str]] = {
         {},
         "engine/_core.so came from",
     ),
-    "a stranger": (told("absent", name=None), {}, "came from outside, and is not the repository's"),
+    "a stranger": (
+        told("absent", name=None),
+        {},
+        "came from outside, but the repository has",
+    ),
     "a stranger, whatever is installed": (
         told("absent", name=None),
         {"installed": True},
         "came from outside",
     ),
     "somebody's editable install": (told("absent"), {"declared": ()}, "install a wheel of engine"),
-    "a copy written during the run": (told("made", name=None), {}, "(its own differs)"),
+    "a copy written during the run": (
+        told("made", name=None),
+        {},
+        "but the repository has a different file",
+    ),
     "another Rankproof": (
         told("tool", name="rankproof"),
         {"declared": ("rankproof",)},
-        "the Rankproof that runs",
+        "the running Rankproof",
     ),
     "a list without files": (
         b'{"installed": {"e": "engine 1"}, "others": []}',

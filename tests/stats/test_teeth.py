@@ -96,7 +96,7 @@ def doubted(outcome: Any, *, refused: bool) -> tuple[bool, bool]:
     scenario = parse_scenario(SCENARIO, name="s.yaml")
     cell = cells(scenario)[0]
     teeth = Teeth(scenario)
-    void = Void(VoidCode.NO_END, "its events have no end") if outcome == "void" else None
+    void = Void(VoidCode.NO_END, "its event log has no end") if outcome == "void" else None
     trial = Trial(index=0, seed="1", evidence="e", ms=1.0, outcome=outcome, void=void)
     values = {"check": "same", "needles": found(refused=refused).model_dump()}
     history = History([Event(ns=1, by="harness", name=NEEDLES_TRIED, values=values)], size=2)

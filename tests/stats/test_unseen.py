@@ -153,7 +153,7 @@ def test_code_that_the_reference_ran_too_is_named() -> None:
         ("subject.loaded", {"modules": [modules[0], {**modules[1], "sha256": "3"}]})
     )
     said = told(reference, said=loaded)
-    assert "the reference and the ranks share a.py, and a bug in it would not show up here" in said
+    assert "the reference and the ranks share a.py, so a bug there would not show up here" in said
     reference.events[-1] = ("subject.loaded", {"modules": None})
     assert told(reference, said=loaded) == [NO_SIZE]
 

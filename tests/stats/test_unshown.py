@@ -150,12 +150,14 @@ def test_a_check_that_no_control_failed_is_named() -> None:
     found = judged(text)
     assert found.verdict == "PASS"
     assert found.unshown == [
-        "The control never failed spoke, so this run does not show that the check can fail."
+        "The control never failed the check spoke, so this run does not show that it can fail."
     ]
     never = judged(text, control=healthy)
     assert never.verdict == "INCONCLUSIVE"
     assert any("the control never failed a check, so" in reason for reason in never.reasons)
-    assert any("The control never failed ready and spoke, so" in each for each in never.unshown)
+    assert any(
+        "The control never failed the checks ready and spoke, so" in each for each in never.unshown
+    )
 
 
 def test_what_ledgers_and_digests_cannot_see_is_told() -> None:
@@ -406,8 +408,8 @@ def test_a_check_that_failed_for_want_of_a_value_is_named() -> None:
     found = judged(text, control=silent)
     assert found.verdict == "PASS", found.reasons
     said = (
-        "The control failed text only because it reported nothing to compare, so this run does not show"
-        " that the check detects a wrong value."
+        "The control failed the check text only because it reported nothing to compare, so this run"
+        " does not show that it detects a wrong value."
     )
     assert said in found.unshown
 
@@ -467,6 +469,6 @@ def test_a_check_is_named_in_the_cells_whose_control_never_failed_it() -> None:
 
     of_cells = iter([talking(2), broken()])
     found = judged(text, control=lambda _: next(of_cells))
-    held = "The control never failed ready, so this run does not show that the check can fail"
+    held = "The control never failed the check ready, so this run does not show that it can fail"
     assert f"{held} (ranks=2,backend=gloo,size=1)." in found.unshown
     assert not any("size=2" in sentence for sentence in found.unshown)

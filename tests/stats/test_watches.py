@@ -159,7 +159,7 @@ def silent(seconds: float) -> History:
 
 
 def a_trial(index: int, outcome: Any, *, as_stated: bool | None = None) -> Trial:
-    void = Void(VoidCode.NO_END, "its events have no end") if outcome == "void" else None
+    void = Void(VoidCode.NO_END, "its event log has no end") if outcome == "void" else None
     return Trial(
         index=index,
         seed="1",

@@ -373,7 +373,7 @@ def test_a_report_of_a_ready_subject_is_reproduced(
     assert file.read_bytes() == READY["torch-allreduce"].files()["torch_allreduce.py"]
     text = (ran.folder / "report.md").read_text()
     assert "ready-made subject `torch-allreduce`" in text
-    assert "not about code of this repository" in text
+    assert "not about code in this repository" in text
     ann.trusts = [ann.fingerprint]
     assert ann("verify", report).code == 0
 

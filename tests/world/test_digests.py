@@ -171,7 +171,7 @@ def test_two_of_one_shape_in_each_others_place_are_seen_by_coded_payloads_alone(
     )
     reasons = [part.reason for part in check.judge(lived.history).ranks]
     assert reasons[0] == ""
-    assert "it is what rank 0 gave in call 2; the same call of rank 0 at astray.py:" in reasons[1]
+    assert "it is what rank 0 passed to call 2; the same call of rank 0 at astray.py:" in reasons[1]
 
 
 def test_what_a_library_raises_as_somebody_waits_is_no_refusal_of_ours(

@@ -46,7 +46,7 @@ def test_a_group_of_one_in_a_world_of_two_fails(
     assert finding.failed_ranks == (0, 1)
     assert (
         finding.ranks[0].reason
-        == f"the subject made its own group with {library}, with another size than the world"
+        == f"the subject made its own group with {library}, whose size differs from the world's"
     )
     assert [name for name, found in lived.findings.items() if not found.passed] == [
         "group-is-whole"

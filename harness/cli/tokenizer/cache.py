@@ -34,7 +34,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     cache_argument(actions.add_parser("path", help="print the path of the cache"))
     ls = actions.add_parser("ls", help="list the snapshots, newest first")
     check = actions.add_parser(
-        "verify", help="check every byte against its manifest; exits 1 if one differs"
+        "verify", help="check every byte against the manifests; exits 1 if any byte differs"
     )
     check.add_argument(
         "--huggingface", action="store_true", help="also check the blobs of huggingface_hub's cache"

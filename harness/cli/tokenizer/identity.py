@@ -148,7 +148,7 @@ def _print_diff(difference: Difference) -> None:
 
 
 DIFF = TokenizerCommand(
-    help="show how two tokenizers differ, each difference with an example text",
+    help="show how two tokenizers differ, with an example text for each difference",
     description=(
         "Shows how two tokenizers differ, in words, with example texts. A star marks what can"
         " change ids, names of special tokens or chat templates. A and B may be of any format; a"
@@ -289,7 +289,7 @@ def contract_main(options: argparse.Namespace) -> int:
     if options.record and options.golden.exists():
         return give_up(
             "tokenizer contract",
-            f"{options.golden}: already exists; remove it to write a new one",
+            f"{options.golden} already exists; remove it to write a new one",
             USAGE,
         )
     try:

@@ -141,7 +141,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ),
         ConformanceRow(
             name="chat-messages",
-            promises="Earlier messages and a system message belong to the prompt of a chat.",
+            promises="Earlier messages and a system message are part of the prompt of a chat.",
             requests=10,
             ask=modes.ask_chat_messages,
             defect=defects.LAST_MESSAGE,
@@ -307,7 +307,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ),
         ConformanceRow(
             name="cancel",
-            promises="A server stops working for a client that left.",
+            promises="A server stops generating for a client that has left.",
             requests=3,
             ask=clients.ask_cancel,
             defect=defects.DEAF,
@@ -316,7 +316,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ),
         ConformanceRow(
             name="freeze",
-            promises="An engine that is stopped for a moment does not say that it is healthy.",
+            promises="An engine that is stopped for a moment does not report that it is healthy.",
             requests=6,
             ask=struck.ask_freeze,
             defect=defects.SAYS_HEALTHY,

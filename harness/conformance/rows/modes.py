@@ -184,7 +184,7 @@ def ask_temperature(setting: Setting) -> Asking[RowFinding]:
             # may say nothing in so few tokens.
             continue
         if len({answer.text for answer in cold}) > 1:
-            fact = f"{mode}: temperature 0 returned {shown(cold[0].text)}, then another text"
+            fact = f"{mode}: temperature 0 returned {shown(cold[0].text)}, then a different text"
             raise Judged("VIOLATES", "greedy", fact)
         hot: set[str] = set()
         for seed in range(1, SAMPLES + 1):

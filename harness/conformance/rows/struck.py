@@ -85,7 +85,9 @@ def ask_freeze(setting: Setting) -> Asking[RowFinding]:
         fact = f"{shown(answer.text)} after {which} was stopped, {shown(whole.text)} before"
         raise Judged("VIOLATES", "text", fact)
     yield from demand_unharmed(setting, before, f"{which} was stopped for a moment")
-    told = "the stream went on with the same text" if ends else "the client of the stream was told"
+    told = (
+        "the stream continued with the same text" if ends else ("the client of the stream was told")
+    )
     return conforms(f"{which} was stopped for {until - struck.ms} ms: {told}")
 
 

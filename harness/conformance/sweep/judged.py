@@ -42,5 +42,5 @@ class ServedSweep(Series[ServedFacts, ServedRecord]):
     def on_trust(self, _facts: ServedFacts) -> str:
         return (
             "which server and release answered, why a row or a server was not tested, and the"
-            " tokenizer's counts are on trust"
+            " tokenizer's counts are taken on trust"
         )

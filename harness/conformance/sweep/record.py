@@ -209,9 +209,9 @@ def _unlike(part: ServerPart, record: ConformanceRecord, facts: ServedFacts) -> 
     }
     for what, (planned, found) in said.items():
         if planned != found:
-            return f"has another {what} than the sweep planned"
+            return f"has a different {what} from the one that the sweep planned"
     if own.made < facts.made:
-        return f"was made at {own.made}, before the sweep was begun"
+        return f"was made at {own.made}, before the sweep started"
     # A reason that the plan rules out would take a row away.
     named = {*facts.rows, "completion"}
     for row, why in own.unasked.items():

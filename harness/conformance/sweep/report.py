@@ -39,7 +39,7 @@ SHORT: Final = {
 }
 OTHERS: Final = {
     "CONFORMS": "kept by",
-    "VIOLATES": "violated in another way by",
+    "VIOLATES": "violated in a different way by",
     "REFUSES": "refused by",
     "CANNOT TELL": "not decided for",
     "NOT ASKED": "not tested on",
@@ -145,7 +145,7 @@ def _group(record: ServedRecord, group: ViolationGroup) -> Iterator[Block]:
     items: list[Part] = [
         Text("promise: ", group.promises),
         Claim(
-            Text(f"what came, in {group.count} repetitions: ", Foreign(group.fact, FACT)), evidence
+            Text(f"observed in {group.count} repetitions: ", Foreign(group.fact, FACT)), evidence
         ),
         f"violated by {_names(record, group.violates)}",
     ]

@@ -136,7 +136,7 @@ class PromptSession:
                 "sensitivity",
                 defect=count,
                 size=size,
-                what="the matrices of the last layer too large",
+                what="weights of the last layer that are too large",
             )
 
     def influence(self, prompt: AskedPrompt) -> None:

@@ -299,5 +299,5 @@ def demand_rows(prompts: Sequence[Sequence[int]], rows: int) -> None:
         if odd := [token for token in prompt if not 0 <= token < rows]:
             raise ValueError(
                 f"prompt {number} contains the token {odd[0]}, but the model has only {rows} rows."
-                " Its tokenizer belongs to another model, or has added tokens without rows"
+                " Its tokenizer belongs to a different model, or has added tokens without rows"
             )

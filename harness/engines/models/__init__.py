@@ -84,8 +84,8 @@ def _weights(name: str, recipe: Recipe, tensors: Mapping[str, DrawnTensor]) -> b
         data = b""
     if sha256(data) != pinned:
         raise ModelError(
-            f"the weights of {name} ({path.name}) differ from the pinned weights; install"
-            " Rankproof again"
+            f"the weights of {name} ({path.name}) differ from the pinned weights; reinstall"
+            " Rankproof"
         )
     return data
 
@@ -108,7 +108,7 @@ def write(name: str, folder: Path) -> Path:
     """
     content = files(name)
     if folder.exists() and any(folder.iterdir()):
-        raise ModelError(f"{folder}: already exists; remove it, or choose another folder")
+        raise ModelError(f"{folder} already exists; remove it, or choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
     for path, data in content.items():
         (folder / path).write_bytes(data)

@@ -397,7 +397,7 @@ def tekken_form(path: Path, content: bytes) -> Form:
     _whole(path, ranks)
     if len(ranks) < size - count:
         raise Unreadable(
-            f"{path}: contains {len(ranks)} tokens, but default_vocab_size requires {size - count}"
+            f"{path} contains {len(ranks)} tokens, but default_vocab_size requires {size - count}"
         )
     special = _special(path, read.get("special_tokens"), count)
     return _form(

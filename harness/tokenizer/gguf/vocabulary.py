@@ -157,7 +157,7 @@ def _lengths(file: GgufFile, count: int) -> Iterator[GgufFinding]:
             "error",
             f"contains {count} tokens, but the model has only {rows} rows, so the last"
             f" {count - rows} have none",
-            "it belongs to another model",
+            "it belongs to a different model",
         )
     elif rows is not None and rows > count:
         yield finding(

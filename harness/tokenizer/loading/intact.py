@@ -138,7 +138,7 @@ def unchanged(path: Path) -> Iterator[None]:
         raise Unreadable(f"{path}: {said}")
     yield
     if (said := damage(path)) is not None:
-        raise Unreadable(f"{path}: was damaged while it was read: {said}")
+        raise Unreadable(f"{path} was damaged while it was read: {said}")
     if (after := state(path)) != before:
         changed = sorted(
             name for name in before.keys() | after.keys() if before.get(name) != after.get(name)

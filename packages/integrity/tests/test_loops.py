@@ -172,7 +172,7 @@ def test_a_slip_is_said_before_a_thread_is_asked(pair: Callable[..., tuple]) -> 
     """No such peer, no buffer, a closed transport: as plain calls do, and at once."""
     a, _, _ = pair()
     for call in (lambda: a.send_with_validation(b"", "c"), lambda: a.receive_with_validation("c")):
-        with pytest.raises(Misused, match="has no line to 'c'"):
+        with pytest.raises(Misused, match="has no connection to 'c'"):
             asyncio.run(call())
     with pytest.raises(Misused, match="a message must be a buffer"):
         asyncio.run(a.send_with_validation("text", "b"))

@@ -209,7 +209,7 @@ def test_a_seal_holds_for_its_tensor_alone() -> None:
     receiver.check(data, seals[0], form=5, of=None, source=0)
     with pytest.raises(MessageCorrupt, match="tensor 1 from rank 0 to rank 1 changed in transit"):
         receiver.check(other, seals[1], form=5, of=None, source=0)
-    with pytest.raises(MessageCorrupt, match="seal of tensor 2"):
+    with pytest.raises(MessageCorrupt, match="metadata of tensor 2"):
         receiver.check(
             data, [*seals[2][:3], seals[2][3] ^ 1, *seals[2][4:]], form=5, of=None, source=0
         )

@@ -300,9 +300,9 @@ def test_a_slip_of_the_caller_is_said_and_sends_nothing(tmp_path: Path) -> None:
     a = ReliableMessageTransport(node="a", limits=TransportLimits(message=10))
     a.listen(str(tmp_path / "a"))
     a.expect("b")
-    with pytest.raises(Misused, match="has no line to 'c'; it has lines to: b"):
+    with pytest.raises(Misused, match="has no connection to 'c'; it has connections to: b"):
         a.send(b"", to="c")
-    with pytest.raises(Misused, match="already has a line to 'b'"):
+    with pytest.raises(Misused, match="already has a connection to 'b'"):
         a.expect("b")
     with pytest.raises(Misused, match="11 bytes for b is longer than 10"):
         a.send(bytes(11), to="b")

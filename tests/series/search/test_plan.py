@@ -129,7 +129,7 @@ def test_what_is_not_a_model_is_named() -> None:
         ("SKIPPED", Skip(SkipCode.MACHINE_NUMERIC, "no numpy"), "SKIPPED"),
         (
             "INCONCLUSIVE",
-            VerdictReason(VerdictCode.REFERENCE_TOO_COARSE, "would not show a defect"),
+            VerdictReason(VerdictCode.REFERENCE_TOO_COARSE, "would not detect a defect"),
             "INCONCLUSIVE",
         ),
     ],

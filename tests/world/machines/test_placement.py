@@ -241,12 +241,12 @@ def test_machines_without_ranks_do_not_count(
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ("--placement pack", "--placement needs --hosts"),
+        ("--placement pack", "--placement requires --hosts"),
         (
             "--hosts-python /usr/bin/python3 --ssh-config c",
-            "--hosts-python, --ssh-config needs --hosts",
+            "--hosts-python, --ssh-config requires --hosts",
         ),
-        ("--on ray --placement spread", "--placement needs --hosts"),
+        ("--on ray --placement spread", "--placement requires --hosts"),
         ("--hosts hosts --jobs 2", "with --hosts, worlds run one after another; leave it out"),
         ("--hosts test:0", "makes N test machines"),
         ("--hosts test:3 --ssh-config c", "leave it out"),

@@ -185,7 +185,7 @@ class FallbackCoordinator:
         """
         if self.mode is Mode.DISTRIBUTED:
             raise Misused(
-                f"rank {self.rank}: the group already generates on all its devices, so it cannot"
+                f"rank {self.rank}: the group already generates on all of its devices, so it cannot"
                 " return to them"
             )
         return self._once(self._return("request"), f"rank {self.rank}: {reason}")

@@ -84,7 +84,8 @@ KNOWN: Mapping[str, Metric] = MappingProxyType(
         "integrity_detection_seconds": Metric(
             kind="histogram",
             labels=(),
-            words="Time from handing a token to a validation thread to the answer that it fails.",
+            words="Time from handing a token to a validation thread until that thread reports a"
+            " failure.",
         ),
         "integrity_recovery_seconds": Metric(
             kind="histogram",

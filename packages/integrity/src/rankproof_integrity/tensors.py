@@ -85,7 +85,8 @@ class _Seals:
         which = f"tensor {sequence} from rank {source} to rank {self.rank}"
         if number < 0:
             raise MessageCorrupt(
-                f"the seal of {which} arrived damaged, so the digest it was sent with is not known",
+                f"the metadata of {which} arrived damaged, so the digest it was sent with is not"
+                " known",
                 peer=f"rank {source}",
                 sequence=sequence,
                 epoch=self.epoch,

@@ -180,7 +180,7 @@ class ReliableMessageTransport:
         with self._lock:
             if self._closed or peer in self._lines or peer == self.node or "\n" in peer:
                 line.close()
-                why = f"already has a line to {peer!r}, or cannot have a line to it"
+                why = f"already has a connection to {peer!r}, or cannot have one"
                 if self._closed:
                     why = self._gone()
                 raise Misused(f"the transport of {self.node} {why}")
@@ -193,7 +193,9 @@ class ReliableMessageTransport:
         line = self._lines.get(peer)
         if line is None:
             known = ", ".join(sorted(self._lines)) or "nobody"
-            raise Misused(f"{self.node} has no line to {peer!r}; it has lines to: {known}")
+            raise Misused(
+                f"{self.node} has no connection to {peer!r}; it has connections to: {known}"
+            )
         return line
 
     def _gone(self) -> str:
