@@ -129,7 +129,9 @@ def demand_known(settings: ConformanceSettings) -> None:
     if settings.release is None:
         base_of(settings.target)
         if settings.mode != PLAIN:
-            raise ConformanceError(f"{settings.target} is an address; a mode needs an engine")
+            raise ConformanceError(
+                f"{settings.target} is an address, but only an engine has modes; leave --mode out"
+            )
 
 
 def conform(

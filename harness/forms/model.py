@@ -172,7 +172,9 @@ def _rev(text: str) -> str:
 
 def _no_nul(text: str) -> str:
     if "\0" in text:
-        raise complaint("must not contain a NUL, because the operating system ends a text at a NUL")
+        raise complaint(
+            "must not contain a NUL character, because the operating system ends a string there"
+        )
     return text
 
 

@@ -216,7 +216,7 @@ def parse(raw: str) -> Target:
         parts = parts[2:]
         if not CLIENT.fullmatch(client):
             raise BadTarget(
-                "the name of a client must have 1 to 64 letters, digits, '.', '_' or '-'"
+                "a client name must consist of 1 to 64 letters, digits, '.', '_' or '-'"
             )
     if parts[:2] == ["api", "models"]:
         return _api(parts[2:], client, parameters)

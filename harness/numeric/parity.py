@@ -100,8 +100,8 @@ class Whole:
             )
         if tokens is not None and UNREADABLE in tokens:
             raise NotAnArray(
-                "the reference emitted generated twice for a prompt, or without prompt and a list"
-                " of ids"
+                "the reference emitted `generated` twice for the same prompt, or without `prompt`"
+                " or without the list `ids`"
             )
         if tokens is not None and not any(tokens.values()):
             raise NotAnArray("the reference generated no token; emit generated with prompt and ids")

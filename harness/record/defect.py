@@ -136,7 +136,7 @@ def _run(
     place = f"{SCRIPT_FOLDER}/{arm}"
     events = f"{place}/events.jsonl"
     if events not in names:
-        raise ValueError(f"the script of the finding ran, but {events} is missing")
+        raise ValueError(f"the finding's script ran, but {events} is missing")
     try:
         history = History(parse_lines(read(events)), size=1)
     except EventError as error:

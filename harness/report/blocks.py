@@ -134,7 +134,7 @@ class Claim:
                 f"no evidence for {self.text!r}: give at least one Evidence(path, line)"
             )
         if _holds_claim(self.text):
-            raise BlockError(f"a claim inside a claim: {self.text!r}")
+            raise BlockError(f"claims cannot be nested: {self.text!r}")
 
 
 Part: TypeAlias = str | Foreign | Strong | Verbatim | Text | Claim
@@ -187,11 +187,11 @@ class Table:
         for number, row in enumerate(self.rows, 1):
             if len(row) != len(self.header):
                 raise BlockError(
-                    f"row {number} has {len(row)} cells, the header has {len(self.header)}"
+                    f"row {number} has {len(row)} cells, but the header has {len(self.header)}"
                 )
         if self.align is not None and len(self.align) != len(self.header):
             raise BlockError(
-                f"align has {len(self.align)} entries, the header has {len(self.header)}"
+                f"align has {len(self.align)} entries, but the header has {len(self.header)}"
             )
 
 

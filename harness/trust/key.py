@@ -97,8 +97,7 @@ class SshSigner:
                 signature = sshsig.sign(data, public, namespace=namespace, environ=self.environ)
         if sshsig.parse(signature).fingerprint != self.fingerprint:
             raise SigningFailed(
-                f"{self.origin}: ssh-keygen signed with a different key, not with"
-                f" {self.fingerprint}"
+                f"{self.origin}: ssh-keygen signed with a key other than {self.fingerprint}"
             )
         return signature
 

@@ -62,7 +62,7 @@ def test_shapes() -> None:
     """Tables are rectangular, headings have a level, languages are words, lines are counted from
     1.
     """
-    with pytest.raises(BlockError, match="row 2 has 1 cells, the header has 2"):
+    with pytest.raises(BlockError, match="row 2 has 1 cells, but the header has 2"):
         Table(("a", "b"), (("1", "2"), ("1",)))
     with pytest.raises(BlockError, match="align"):
         Table(("a", "b"), (), align=("left",))

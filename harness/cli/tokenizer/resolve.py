@@ -126,7 +126,7 @@ def _asked(candidates: tuple[Candidate, ...]) -> str:
 
 
 RESOLVE = TokenizerCommand(
-    help="find the tokenizer that belongs to a GGUF model, and explain why",
+    help="find the tokenizer that belongs to a GGUF model, and explain the choice",
     description=(
         "Finds the tokenizer that belongs to a GGUF model: compares every candidate (inside the"
         " model, next to it, in the caches) with the one inside, id by id. Exits 0 if one is"

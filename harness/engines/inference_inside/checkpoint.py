@@ -132,7 +132,7 @@ def stored(folder: str) -> dict[str, Stored]:
         )
     if not named and place.joinpath("model.safetensors") not in files:
         raise ValueError(
-            f"{place.name} has {files[0].name} but no {INDEX}, which lists its files; fetch it"
+            f"{place.name} has {files[0].name} but not the index {INDEX}; fetch the index too"
         )
     return tensors
 

@@ -177,7 +177,7 @@ class PartEvidence(Model):
         except lzma.LZMAError as error:
             raise RecordError(f"{name} cannot be read: {error}") from None
         if not unpacker.eof:
-            raise RecordError(f"{name} is cut short, or larger than {LARGEST} bytes")
+            raise RecordError(f"{name} is truncated, or larger than {LARGEST} bytes")
         return read_model(cls, text, name=name)
 
 
@@ -358,7 +358,7 @@ def _found(facts: OperatorsFacts, part: OperatorsPart, evidence: PartEvidence) -
         except StopIteration as done:
             if next(asks, None) is not None:
                 raise RecordError(
-                    f"{part.path} runs more cells than its outcomes require"
+                    f"{part.path} contains more cells than its outcomes require"
                 ) from None
             findings: Findings = done.value
             return findings

@@ -242,7 +242,7 @@ def _cells(part: SearchPart, record: Record) -> Iterator[SearchCell]:
         )
     if judged:
         raise RecordError(
-            f"{part.path} has the cell {next(iter(judged.values())).id}, which was not planned"
+            f"{part.path} contains the cell {next(iter(judged.values())).id}, which was not planned"
         )
 
 

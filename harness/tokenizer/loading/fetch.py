@@ -345,8 +345,8 @@ class Fetch:
         if self.wire.forbidden is not None:
             raise HubFailed(
                 f"{self.wire.forbidden} forbids requests, and the cache {self.store.root} does not"
-                f" have {what} of {self.repository.name}; load it once with access to the hub, or"
-                " pass a commit or a lock whose files are in the cache"
+                f" contain {what} of {self.repository.name}; load it once with access to the hub,"
+                " or pass a commit or a lock file whose files are cached"
                 + "".join(f" ({remark})" for remark in self.remarks)
             )
 

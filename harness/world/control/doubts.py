@@ -461,16 +461,14 @@ def _unix_sockets() -> list[UnixSocket]:
                     length, kind = struct.unpack_from("=IH", data, at)
                     if kind == ERROR:
                         raise UnreadableProcess(
-                            "the kernel does not list the UNIX sockets of this machine"
+                            "the kernel does not list this machine's UNIX sockets"
                         )
                     if kind == DONE:
                         return sockets
                     sockets.append(_unix_socket(data[at + 16 : at + length]))
                     at += (length + 3) & ~3
     except OSError as error:
-        raise UnreadableProcess(
-            f"the UNIX sockets of this machine cannot be listed: {error}"
-        ) from None
+        raise UnreadableProcess(f"this machine's UNIX sockets cannot be listed: {error}") from None
 
 
 def _unix_socket(description: bytes) -> UnixSocket:

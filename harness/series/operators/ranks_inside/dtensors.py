@@ -186,7 +186,7 @@ def _demand_steady(axes: Axes, before: torch.Tensor) -> None:
         return
     for factor in (1 - MARGIN * eps, 1 + MARGIN * eps):
         if not torch.equal(_then(axes, before * factor), result):
-            raise RoundingDecides(f"{axes['then']} of a rounded value")
+            raise RoundingDecides(f"{axes['then']} depends on how its argument was rounded")
 
 
 def _eps(value: torch.Tensor) -> float:
