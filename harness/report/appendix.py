@@ -236,4 +236,4 @@ def _numbers(record: Record) -> list[Block]:
             " they do not. A trial of the control without this proof counts only if it failed"
             " before the fault struck or ended."
         )
-    return [Heading(2, "How the numbers are made"), *map(Note, notes)]
+    return [Heading(2, "How the numbers are computed"), *map(Note, notes)]

@@ -52,8 +52,8 @@ FAR = (
     " exceed the limit. Check:"
 )
 LIFE = (
-    "Timeline of each rank in this trial. Each tick is an event, named below. Events of the rank"
-    " are black, events of the harness are brown, and errors are red."
+    "Timeline of each rank in this trial. Each tick is an event, named below. Rank events are"
+    " black, harness events are brown, and errors are red."
 )
 
 

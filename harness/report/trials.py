@@ -242,11 +242,11 @@ def how_control_failed(cell: CellVerdict, control: Tally, asked: ScenarioSummary
     if rows:
         section += [
             Paragraph(
-                "One trial, ",
+                "Events of one trial (",
                 Claim(
                     Verbatim(f"{asked.arm('control')} {trial.index}"), (Evidence(trial.evidence),)
                 ),
-                ", in chronological order:",
+                "), in chronological order:",
             ),
             Table(("ranks", "after", "how they failed", "order"), tuple(rows)),
         ]

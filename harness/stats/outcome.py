@@ -440,9 +440,13 @@ def _failure(finding: Finding) -> Failure:
 def _reason(part: RankFinding) -> str:
     observed = "" if part.observed is None else shown(part.observed)
     # A comparison of arrays is both: what was found, and the reason.
-    return short(
-        part.reason if part.reason.endswith(observed) else f"{part.reason} (found {observed})"
-    )
+    has_value = states(part.reason, observed)
+    return short(part.reason if has_value else f"{part.reason} (found {observed})")
+
+
+def states(reason: str, value: str) -> bool:
+    """Return whether a reason ends with a value, bare or as a text in quotes."""
+    return reason.endswith((value, f'"{value}"'))
 
 
 @dataclass(frozen=True, kw_only=True)

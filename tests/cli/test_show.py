@@ -81,7 +81,7 @@ def test_a_folder_a_report_and_a_bundle_are_shown_alike(
         "    AssertionError",
         "Signed by   SHA256:",
         "Trials, rank by rank",
-        "How the numbers are made",
+        "How the numbers are computed",
     ):
         assert part in bodies[0], part
     issues = [rankproof("show", str(given), "--issue") for given in (folder, bundle)]

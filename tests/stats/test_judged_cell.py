@@ -13,7 +13,7 @@ from harness.events import Event
 from harness.numeric.needles import LEAST
 from harness.reason import DeviationCode, VerdictCode
 from harness.scenario import Scenario, cells, parse_scenario
-from harness.stats.outcome import EVENTS, CellFacts, reference_folders, trial_folder
+from harness.stats.outcome import EVENTS, CellFacts, reference_folders, trial_folder, states
 from harness.stats.provenance import Source, path_of
 from harness.stats.verdict import ArmCode, CellVerdict, Judgement, judge
 from tests.kit.histories import healthy
@@ -351,3 +351,10 @@ def test_two_arms_that_are_compared_differ(other: str, *, is_alike: bool) -> Non
     """Where a is the same as b nothing could differ."""
     found = judged(asked(), arms={**ARMS, "reference": ARMS[other]})
     assert (VerdictCode.ARMS_ALIKE in codes_of(found)) is is_alike
+
+
+def test_a_value_that_the_reason_ends_with_is_said_once() -> None:
+    """Of a text, too, which the reason has in quotes."""
+    assert states('must be "nan", found "1.0"', "1.0")
+    assert states("must be 2, found 1", "1")
+    assert not states("rank 1 ended", "1.0")

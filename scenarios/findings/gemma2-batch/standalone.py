@@ -34,6 +34,6 @@ together = model(batch, cache=[BatchKVCache(padding) for _ in model.layers])[:, 
 alone = mx.concatenate([model(mx.array([prompt]))[:, -1] for prompt in prompts])
 off = ((together - alone).abs().max() / alone.abs().max()).item()
 if off > 1e-3:
-    print(f"DEFECT: batching changes the logits by {off:.0%} of the largest, expected 0%")
+    print(f"DEFECT: batching changes the logits by up to {off:.0%} of the largest logit")
     sys.exit(1)
 print("OK")
