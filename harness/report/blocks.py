@@ -134,7 +134,7 @@ class Claim:
                 f"no evidence for {self.text!r}: give at least one Evidence(path, line)"
             )
         if _holds_claim(self.text):
-            raise BlockError(f"claims cannot be nested: {self.text!r}")
+            raise BlockError(f"claims must not be nested: {self.text!r}")
 
 
 Part: TypeAlias = str | Foreign | Strong | Verbatim | Text | Claim

@@ -13,7 +13,7 @@ from harness.events import Event
 from harness.numeric.needles import LEAST
 from harness.reason import DeviationCode, VerdictCode
 from harness.scenario import Scenario, cells, parse_scenario
-from harness.stats.outcome import EVENTS, CellFacts, reference_folders, trial_folder, states
+from harness.stats.outcome import EVENTS, CellFacts, reference_folders, states, trial_folder
 from harness.stats.provenance import Source, path_of
 from harness.stats.verdict import ArmCode, CellVerdict, Judgement, judge
 from tests.kit.histories import healthy
