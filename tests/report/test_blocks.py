@@ -31,7 +31,7 @@ def test_claim_needs_evidence() -> None:
 
 def test_claim_holds_no_claim() -> None:
     """A claim inside a claim would leave open which evidence is for what."""
-    with pytest.raises(BlockError, match="claim inside a claim"):
+    with pytest.raises(BlockError, match="claims must not be nested"):
         Claim(Text("a", Text(Claim("b", PROOF))), PROOF)
 
 
