@@ -34,8 +34,8 @@ bundles. When the wording of reports changed, the reports were rendered again fr
 this key. [not-reproduced.md](not-reproduced.md) lists suspected defects that could not be shown.
 """
 KINDS = (
-    ("Defects without a known right release", "DEFECT", False),
-    ("Defects with a known right release", "DEFECT", True),
+    ("Defects without a known fixed release", "DEFECT", False),
+    ("Defects with a known fixed release", "DEFECT", True),
     ("Behaviour that is not specified", "DIFFERS", False),
     ("Behaviour that is not specified, and that another release changed", "DIFFERS", True),
 )
