@@ -103,7 +103,7 @@ def lost_index(folder: Path) -> None:
         (index_of_another_revision, f"lists d in {HALVES[0]}, which does not contain it"),
         (damaged_index, "cannot be read"),
         (index_that_leaves_the_folder, "does not map tensors to files in its folder"),
-        (lost_index, f"but no {checkpoint.INDEX}"),
+        (lost_index, f"but not the index {checkpoint.INDEX}"),
     ],
 )
 def test_a_checkpoint_that_is_not_whole_is_refused(

@@ -204,7 +204,7 @@ def test_an_old_revision_without_the_function_is_named(tmp_path: Path, told: Sli
     )
     (problem,) = told(repo / "meet")
     assert problem == (
-        "scenario.yaml:10:10: subject.control.rev: subject.py as the control has it (v1, commit"
+        "scenario.yaml:10:10: subject.control.rev: subject.py in the control's revision (v1, commit"
         f' {old[:12]}) has no function "meet"; it has join. Choose a revision that has it'
     )
 
