@@ -308,7 +308,7 @@ def test_a_forged_checkout_is_refused(
     assert changed in verdict(other_tree).partition(" verdict=")[0]
     assert f"made by the build of own, in no file of commit {head[:12]}" in verdict(no_such_file)
     assert (
-        "does not account for: evidence/environment/candidate/own-1.0-py3-none-any.whl"
+        "does not account for the file evidence/environment/candidate/own-1.0-py3-none-any.whl"
         in verdict(no_checkout)
     )
     assert "is not the wheel that own was installed from" in verdict(other_wheel)
