@@ -32,9 +32,9 @@ def _versions(finding: FindingRecord) -> Part:
     text = f"This run used {finding.at_fault}. According to the author, {joined(stated.at_fault)}"
     verb = "is" if len(stated.at_fault) == 1 else "are"
     right = (
-        f"{stated.right} is the first unaffected release"
+        f"{stated.right} is the first fixed release"
         if stated.right
-        else "the first unaffected release is not known"
+        else "the first fixed release is not known"
     )
     return Foreign(f"{text} {verb} affected, and {right}.", SENTENCE_LIMIT)
 
@@ -86,6 +86,6 @@ def shown_in_words(record: Record) -> str:
     right = sum(tally.counted - tally.failed for tally in candidates)
     of = sum(tally.counted for tally in candidates)
     return (
-        f"The defect occurred in {seen} of {plural(tried, 'trial')}. The correct code passed the"
-        f" same check in {right} of {plural(of, 'trial')}."
+        f"The defect occurred in {seen} of {plural(tried, 'trial')}. Code that avoids the defect passed"
+        f" the same check in {right} of {plural(of, 'trial')}."
     )

@@ -91,7 +91,7 @@ def render_issue(record: Record, read: Read) -> str:
     sections = list(_sections(record, read))
     if record.finding is not None:
         head = _finding_head(record, record.finding)
-        sections = list(_finding_sections(record, record.finding, read))
+        sections = list(_finding_sections(record.finding, read))
     for kept in range(len(sections), -1, -1):
         left = ", ".join(section.name for section in sections[kept:])
         note = (
@@ -136,8 +136,8 @@ def _finding_head(record: Record, finding: FindingRecord) -> list[Block]:
     terms = dict(finding_terms(record))
     here = record.run.environment
     machine = f"Python {finding.runs['control'].python}, {here.system} {here.machine}"
-    right = stated.right or "not known"
-    versions = f"{joined(stated.at_fault)}; first unaffected release: {right}. {machine}."
+    right = f"fixed in {stated.right}" if stated.right else "first fixed release: not known"
+    versions = f"At least {joined(stated.at_fault)}; {right}. {machine}."
     kept = [(name, terms[name]) for name in FINDING_LABELS if name in terms]
     rows: list[tuple[str, Part]] = [
         *kept,
@@ -150,16 +150,18 @@ def _finding_head(record: Record, finding: FindingRecord) -> list[Block]:
     return [Heading(2, Foreign(f"{word}{record.headline}", 200)), BulletList(items)]
 
 
-def _finding_sections(record: Record, finding: FindingRecord, read: Read) -> Iterator[Section]:
+def _finding_sections(finding: FindingRecord, read: Read) -> Iterator[Section]:
     run = finding.runs["control"]
     text = read(finding.script).decode("utf-8", "backslashreplace").rstrip("\n")
     how = f"exited with {run.how}" if run.code is not None else run.how
     said: list[Block] = []
     if run.says:
-        said.append(Paragraph(f"In this run it {how}, and its last line was: ", Verbatim(run.says)))
+        script = Verbatim(finding.stated.script)
+        says = Verbatim(run.says)
+        said.append(Paragraph(script, f" {how}. The last line of its output was: ", says))
     blocks = (Heading(3, finding.stated.script), Verbatim(text, "python"), *said)
+    # What our ranks printed would lead a maintainer astray: the script needs nothing of ours.
     yield Section(name="the script", blocks=blocks)
-    yield from _failures(record, read)
 
 
 def _sections(record: Record, read: Read) -> Iterator[Section]:
@@ -296,7 +298,9 @@ def _foot(record: Record) -> list[Block]:
             Verbatim("rankproof show --issue"),
             " from run ",
             Verbatim(record.run.id),
-            ". This text is not signed. To verify the result, use the report.",
+            ". This text is not signed. To verify the result, run ",
+            Verbatim("rankproof verify"),
+            " on the report.",
         )
     ]
 

@@ -39,6 +39,6 @@ with tempfile.TemporaryDirectory() as folder:
     found = answer(prompt="ab", stop="ba", logit_bias={"2": 100})  # generates "ab" repeatedly
     running.kill()
 choice = json.loads(found)["choices"][0] if "choices" in found else sys.exit(2)
-if (choice["text"], choice["finish_reason"]) != ("a", "stop"):
-    got = f"{choice['text']!r} (finish_reason {choice['finish_reason']!r})"
-    sys.exit(f"DEFECT: got {got}, expected 'a' (finish_reason 'stop')")
+got = choice["text"], choice["finish_reason"]
+if got != ("a", "stop"):
+    sys.exit(f"DEFECT: text and finish_reason are {got}, expected ('a', 'stop')")

@@ -1,4 +1,4 @@
-"""mlx-lm's BPEStreamingDetokenizer drops a space at the start of a text."""
+"""mlx-lm's BPEStreamingDetokenizer drops a leading space."""
 
 import sys
 

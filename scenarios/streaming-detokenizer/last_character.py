@@ -1,4 +1,4 @@
-"""DecodeStream in tokenizers never emits a U+FFFD at the end of a text."""
+"""DecodeStream in tokenizers never emits a trailing U+FFFD."""
 
 import sys
 

@@ -1,4 +1,4 @@
-# Jamba in transformers loses its state between the chunks of a prompt
+# Jamba in transformers loses its Mamba state between prefill chunks
 import sys
 
 try:

@@ -38,6 +38,8 @@ with tempfile.TemporaryDirectory() as folder:
     given = {"prompt": "a", "logprobs": True, "logit_bias": {"0": 100}}
     whole, streamed = answer(**given), answer(**given, stream=True)
     running.kill()
+if '"logprob"' not in whole:
+    sys.exit(2)
 if '"logprob"' not in streamed:
-    print("DEFECT: the non-streamed response has logprobs, but the streamed response has none")
-sys.exit('"logprob"' not in streamed if '"logprob"' in whole else 2)
+    sys.exit("DEFECT: the non-streamed response has logprobs, but the streamed response has none")
+print("OK")
