@@ -80,7 +80,10 @@ def test_a_finding_is_shown_with_its_script(found: Callable[..., Ran], rankproof
     assert issue.code == 0
     assert issue.out.startswith(f"## {headline}\n")
     assert SCRIPT.strip() in issue.out
-    assert "exited with code 1. The last line of its output was: `DEFECT: the number is 2`" in issue.out
+    assert (
+        "exited with code 1. The last line of its output was: `DEFECT: the number is 2`"
+        in issue.out
+    )
     assert issue.out.count("\n") <= 60
     verified = rankproof("verify", str(ran.folder / "report.md"), "--signer", signer(ran))
     assert verified.code == 0, verified.out
