@@ -18,7 +18,7 @@ class BoundCheck(ValueCheck):
 
     side: ClassVar[Literal["at most", "at least"]]
 
-    to: int | float = Field(description="The limit, which is still allowed.")
+    to: int | float = Field(description="The limit; a value equal to it passes.")
     level: Literal["exact", "token-exact", "numeric", "statistical"] = Field(
         "statistical",
         description=(

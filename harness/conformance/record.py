@@ -49,7 +49,7 @@ NOT_NAMED: Final = "not named with --rows"
 ONLY_WITH_ALL: Final = "asked only with --all"
 MAY_HARM: Final = "it may harm the server, so it is asked only with --may-break-it"
 LOST: Final = "the engine could not be started again"
-"""Begins the reason: unlike the others it says something of the server, so nothing passes with it."""
+"""Begins a reason. It says something of the server, unlike the others, so nothing passes with it."""
 
 Where = Literal["bare", "proxy", "defect", "own", "own-proxy", "own-defect"]
 WHERES: Final[tuple[Where, ...]] = get_args(Where)

@@ -323,8 +323,8 @@ def _tree(name: str, arm: ArmSummary, basis: GateBasis, read: Read) -> Tree:
 
 
 def _not_ready(record: Record, use: str) -> tuple[str, ...]:
-    """Files that are not the ready-made subject's: it is not part of any commit, but of the version that
-    decides.
+    """Files that are not the ready-made subject's: it is not part of any commit, but of the version
+    that decides.
     """
     code = {path: sha256(data) for path, data in READY[use].files().items()}
     return tuple(

@@ -231,7 +231,7 @@ TEMPLATE = """\
 schema: 1
 # The scenarios that must have passed for the gate to open. Read, like the keys, from the trusted branch.
 signers:
-  allowed: allowed_signers              # next to this file; to revoke keys, add revoked: revoked_signers
+  allowed: allowed_signers              # next to this file; `revoked` names revoked keys
   roles:                                # names of allowed_signers; a name without a role counts for nothing
     developer: []
     ci: [{name}]
@@ -241,11 +241,11 @@ require:
 {require}
 trials: {{candidate: {candidate}, control: {control}}}
 max_age: 7d
-challenge: optional                     # required: each report must contain the text passed to the gate
+challenge: optional                     # required: a report must contain the gate's text
 tree: clean
 max_jobs: 8
 environment: {{nix: false{locks}}}
-failures: refuse                        # a trusted FAIL for the commit closes the gate, even with a later PASS
+failures: refuse                        # a trusted FAIL counts, even after a later PASS
 """
 SIGNERS_TEMPLATE = """\
 # One line for each key: name, options, key. The names have their roles in policy.yaml.

@@ -89,8 +89,8 @@ class Distances(Told):
             return "shapes differ, and yet positions were compared" if self.positions else ""
         if not self.shape or self.positions != math.prod(self.shape[:-1]):
             return (
-                f"{self.positions} positions were compared, but the shape of the array has a"
-                " different number"
+                f"{self.positions} positions were compared, but the array has a different number of"
+                " positions"
             )
         if self.undefined > self.positions or self.overlap > k or self.place > self.shape[-1]:
             return "more positions are counted than exist"

@@ -86,6 +86,6 @@ def shown_in_words(record: Record) -> str:
     right = sum(tally.counted - tally.failed for tally in candidates)
     of = sum(tally.counted for tally in candidates)
     return (
-        f"The defect occurred in {seen} of {plural(tried, 'trial')}. Code that avoids the defect passed"
-        f" the same check in {right} of {plural(of, 'trial')}."
+        f"The defect occurred in {seen} of {plural(tried, 'trial')}. Code that avoids the defect"
+        f" passed the same check in {right} of {plural(of, 'trial')}."
     )

@@ -144,7 +144,7 @@ def _details(cell: CellAnswer) -> list[Block]:
             f"{arm.failed_then} of {arm.counted_then}",
             f"{arm.failed_now} of {arm.counted_now}",
         )
-        failed = "failed" if arm.unit == "trials" else "failed, of the starts of its services"
+        failed = "failed" if arm.unit == "trials" else "starts of its services that failed"
         rows.append((arm.arm, failed, counts[0], counts[1], f"{arm.p_value:.2g}"))
         for failure in sorted(arm.failures_then.keys() | arm.failures_now.keys())[:ROWS]:
             then = arm.failures_then.get(failure, 0)

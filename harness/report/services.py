@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 
 from harness.forms.text import plural
@@ -56,10 +55,6 @@ def services_section(record: Record) -> list[Block]:
 def _rows(record: Record) -> Iterator[tuple[Part, ...]]:
     for cell in record.judgement.cells:
         for service in cell.services:
-            words = " ".join(
-                [f"{key}={shlex.quote(value)}" for key, value in sorted(service.env.items())]
-            )
-            program = f"{words} {shlex.join(service.program)}".strip()
             ready = "never" if service.seconds is None else f"{service.seconds:.1f} s"
             memory = service.max_rss_kib
             evidence = Evidence(service.events) if service.events else RECORD
@@ -67,7 +62,7 @@ def _rows(record: Record) -> Iterator[tuple[Part, ...]]:
                 Claim(Foreign(service.name), (evidence,)),
                 record.scenario.arm(service.arm),
                 Foreign(cell.id),
-                Foreign(program, PROGRAM_SHOWN),
+                Foreign(service.command_line, PROGRAM_SHOWN),
                 str(service.processes),
                 f"{service.starts}, {SHARED[service.keep]}",
                 ready,

@@ -228,7 +228,8 @@ def _demand_plain(index: Index) -> None:
             raise ArchiveError(f"{member.path!r} is not in any of {', '.join(FOLDERS)}")
         if any(len(step.encode()) > LONGEST_STEP for step in rest):
             raise ArchiveError(
-                f"a component of the path {member.path[:80]!r}... is longer than {LONGEST_STEP} bytes"
+                f"a component of the path {member.path[:80]!r}... is longer than {LONGEST_STEP}"
+                " bytes"
             )
         above = member.path.casefold().split("/")[:-1]
         if any("/".join(above[: depth + 1]) in files for depth in range(len(above))):

@@ -14,7 +14,6 @@ do environment and scenario.
 from __future__ import annotations
 
 import dataclasses
-import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -59,6 +58,8 @@ ABSENT = "none"
 CONTROL_MARGIN = 0.5
 RATIO = (0.8, 1.25)
 ENOUGH = 6
+DEPENDENT = "trials of one start of the services are not independent"
+ONE_KEEPS = "only one of the runs keeps its services for more than one trial"
 
 _RateKind: TypeAlias = Literal["candidate", "control", "check"]
 _Ruling: TypeAlias = tuple[Word, str, int | None]
@@ -238,8 +239,8 @@ def _rate(
     check: str | None = None,
 ) -> Row:
     """One rate: how often trials failed, failed a check, or (of a control) failed as required."""
-    if sides.starts is not None:
-        return _rate_of_starts(kind, cell, what, sides, accepted, check)
+    if sides.starts is not None and check is None:
+        return _rate_of_starts(kind, cell, what, sides.starts, accepted)
 
     def hit(trial: Trial) -> bool:
         if check is not None:
@@ -249,6 +250,8 @@ def _rate(
     hits = [sum(map(hit, side)) for side in (sides.first, sides.second)]
     totals = [len(sides.first), len(sides.second)]
     shown = _two(f"{count} of {total}" for count, total in zip(hits, totals, strict=True))
+    if sides.starts is not None:  # in how many starts a check failed is not in a record
+        return Row(kind, cell, what, shown, "cannot tell", DEPENDENT)
     word, how, more = _paired(sides, hit, accepted) or _counted(hits, totals, accepted)
     return Row(kind, cell, what, shown, word, how, more)
 
@@ -257,44 +260,25 @@ def _rate_of_starts(
     kind: _RateKind,
     cell: str,
     what: str,
-    sides: _Sides,
+    sides: tuple[StartCounts | None, StartCounts | None],
     accepted: _Accepted,
-    check: str | None,
 ) -> Row:
-    """One rate over starts of the services, of which only whole arms are counted."""
-    assert sides.starts is not None
-    first, second = sides.starts
-    if check is not None:
-        hits = [
-            sum(any(failure.check == check for failure in trial.failures) for trial in side)
-            for side in (sides.first, sides.second)
-        ]
-        shown = _two(
-            f"{count} of {plural(len(side), 'trial')}"
-            for count, side in zip(hits, (sides.first, sides.second), strict=True)
-        )
-        how = "trials of one start of the services are not independent"
-        return Row(kind, cell, what, shown, "cannot tell", how)
+    """How often starts of the services failed, or (of a control) failed as required."""
     what = what.replace("trials", "starts of the services")
-    if first is None or second is None:
-        how = "only one of the runs keeps its services for more than one trial"
-        shown = _two(_starts_shown(kind, counts) for counts in sides.starts)
-        return Row(kind, cell, what, shown, "cannot tell", how)
-    hits = [_starts_hit(kind, counts) for counts in (first, second)]
-    totals = [first.counted, second.counted]
-    shown = _two(_starts_shown(kind, counts) for counts in (first, second))
+    hits: list[int] = []
+    totals: list[int] = []
+    shown: list[str] = []
+    for counts in sides:
+        if counts is None:
+            shown.append("one for each trial")
+            continue
+        hits.append(counts.as_stated if kind == "control" else counts.failed)
+        totals.append(counts.counted)
+        shown.append(f"{hits[-1]} of {totals[-1]}")
+    if len(hits) < len(sides):
+        return Row(kind, cell, what, _two(shown), "cannot tell", ONE_KEEPS)
     word, how, more = _counted(hits, totals, accepted)
-    return Row(kind, cell, what, shown, word, how, more)
-
-
-def _starts_hit(kind: _RateKind, counts: StartCounts) -> int:
-    return counts.as_stated if kind == "control" else counts.failed
-
-
-def _starts_shown(kind: _RateKind, counts: StartCounts | None) -> str:
-    if counts is None:
-        return "one for each trial"
-    return f"{_starts_hit(kind, counts)} of {counts.counted}"
+    return Row(kind, cell, what, _two(shown), word, how, more)
 
 
 def _paired(sides: _Sides, hit: Callable[[Trial], bool], accepted: _Accepted) -> _Ruling | None:
@@ -471,10 +455,7 @@ def _services(record: Record) -> dict[str, str]:
     for cell in record.judgement.cells:
         for service in cell.services:
             name = f"{service.name} of the {record.scenario.arm(service.arm)} ({cell.id})"
-            variables = [
-                f"{key}={shlex.quote(value)}" for key, value in sorted(service.env.items())
-            ]
-            rows[f"program of {name}"] = " ".join([*variables, shlex.join(service.program)])
+            rows[f"program of {name}"] = service.command_line
             rows[f"processes of {name}"] = str(service.processes)
             rows[f"{name} is kept for each"] = service.keep
     return rows

@@ -212,7 +212,7 @@ def _towards(
             return (
                 "fewer processors can be used on this machine"
                 if wanted > 0
-                else ("runs do not record it")
+                else "runs do not record it"
             )
         return OneChange(
             what=AFFINITY, before=difference.now, after=difference.then, why=as_then, usable=wanted

@@ -196,7 +196,8 @@ class Reference(Model):
         "cell",
         description=(
             "Whether each cell has its own reference, or all share one (only if the other axes"
-            " are sharding and prefill_chunk of a ready-made subject, which do not change the answer)."
+            " are sharding and prefill_chunk of a ready-made subject, which do not change the"
+            " answer)."
         ),
     )
     deadline: Deadline | None = Field(
@@ -293,13 +294,15 @@ class Subject(Model):
 
     @property
     def function(self) -> str:
-        """`module:function` that every rank calls, a ready-made subject's too; empty for a program."""
+        """`module:function` that every rank calls, of a ready-made subject too; empty for a
+        program.
+        """
         return READY[self.use].entry if self.use is not None else self.entry or ""
 
     @property
     def reference_function(self) -> str:
-        """`module:function` of a reference that names none: of a ready-made subject what runs the whole,
-        if it has that.
+        """`module:function` of a reference that names none: of a ready-made subject what runs the
+        whole, if it has that.
         """
         return (READY[self.use].reference if self.use is not None else "") or self.function
 

@@ -274,9 +274,9 @@ def not_of(record: Record, facts: SeriesFacts) -> str:
     run = record.run
     signer = None if run.signer is None else run.signer.key
     if signer != (None if facts.signer is None else facts.signer.key):
-        return f"was made for a different key from the {facts.kind}'s key"
+        return f"was made for a key other than the {facts.kind}'s"
     if run.overrides or run.rankproof != facts.rankproof:
-        return f"was made with overrides, or by a different version from the {facts.kind}'s version"
+        return f"was made with overrides, or by a version other than the {facts.kind}'s"
     return f"was made at {run.made}, before the {facts.kind} began" if run.made < facts.made else ""
 
 

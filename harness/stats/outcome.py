@@ -445,7 +445,7 @@ def _reason(part: RankFinding) -> str:
 
 
 def states(reason: str, value: str) -> bool:
-    """Return whether a reason ends with a value, bare or as a text in quotes."""
+    """Return whether a reason ends with a value, bare or in quotes."""
     return reason.endswith((value, f'"{value}"'))
 
 

@@ -157,7 +157,7 @@ def _cell(
     }
     if then.control or now.control:
         pairs["control"] = (then.control, now.control)
-    arms = [_counted(arm, _counts(arm, *trials), then, now) for arm, trials in pairs.items()]
+    arms = [_over_starts(_counts(arm, *trials), then, now) for arm, trials in pairs.items()]
     numbers = [row for arm, trials in pairs.items() for row in _numbers(scenario, arm, *trials)]
     failing = [arm for arm in arms if arm.failures_then or arm.failures_now]
     same_failure = all(arm.is_same_failure for arm in failing)
@@ -253,10 +253,10 @@ def _counts(arm: Arm, then: Sequence[TrialProfile], now: Sequence[TrialProfile])
     )
 
 
-def _counted(arm: Arm, trials: Counts, then: CellProfile, now: CellProfile) -> Counts:
+def _over_starts(trials: Counts, then: CellProfile, now: CellProfile) -> Counts:
     """Return the counts over starts, where both sides keep their services."""
-    before = then.starts.get(arm)
-    here = now.starts.get(arm)
+    before = then.starts.get(trials.arm)
+    here = now.starts.get(trials.arm)
     if before is None or here is None:
         return trials
     counts = {

@@ -4,6 +4,7 @@ it ended.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from statistics import median
@@ -72,6 +73,12 @@ class ServiceSummary(Model):
     left: int = 0
     ended: int = 0
     events: str
+
+    @property
+    def command_line(self) -> str:
+        """Its variables and its program as a shell takes them."""
+        variables = [f"{key}={shlex.quote(value)}" for key, value in sorted(self.env.items())]
+        return " ".join([*variables, shlex.join(self.program)])
 
 
 @dataclass

@@ -1,11 +1,11 @@
 # mlx-lm's server misses a stop string that crosses a token boundary
 import http.client
 import json
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from subprocess import Popen
 
 try:
     from mlx_lm.models.llama import Model, ModelArgs
@@ -32,8 +32,7 @@ with tempfile.TemporaryDirectory() as folder:
     Path(folder, "config.json").write_text(json.dumps({k: v for k, v in vars(ARGS).items() if v}))
     Path(folder, "tokenizer_config.json").write_text('{"tokenizer_class": "TokenizersBackend"}')
     Path(folder, "tokenizer.json").write_text(json.dumps(TEXTS))
-    command = f"-m mlx_lm server --port 8123 --model {folder}".split()
-    running = subprocess.Popen([sys.executable, *command])
+    running = Popen([sys.executable, *f"-m mlx_lm server --port 8123 --model {folder}".split()])
     while not answer(prompt="a") and running.poll() is None:
         time.sleep(1)
     found = answer(prompt="ab", stop="ba", logit_bias={"2": 100})  # generates "ab" repeatedly

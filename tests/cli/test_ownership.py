@@ -36,7 +36,7 @@ def test_it_is_told_as_what_it_is(
     words = ["gate"] if command == "gate" else ["verify", "report.md"]
     ran = rankproof(*words, cwd=theirs / "below", env={"GIT_CONFIG_NOSYSTEM": "1"})
     assert REMEDY in ran.out + ran.err
-    assert "no git repository" not in ran.out + ran.err
+    assert "not in a git repository" not in ran.out + ran.err
 
 
 def test_an_arm_from_it_is_refused_with_the_reason(theirs: Path) -> None:

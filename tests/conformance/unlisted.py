@@ -234,7 +234,7 @@ def _forgets_beyond(size: int) -> Callable[[], ProxyDefect]:
             known, last = last, prompt
             return fields | {"prompt": known} if is_cut else fields
 
-        return ProxyDefect(does="", ask=ask)
+        return _ask(ask)
 
     return fresh
 
@@ -302,121 +302,79 @@ def _fewer_when_seen() -> ProxyDefect:
     return ProxyDefect(does="", ask=ask, whole=in_whole(change))
 
 
+def _whole(change: Callable[[Any], None]) -> ProxyDefect:
+    """Whole answers are changed."""
+    return ProxyDefect(does="", whole=in_whole(change))
+
+
+def _events(change: Callable[[Any], None]) -> ProxyDefect:
+    """Each event of a stream is changed."""
+    return ProxyDefect(does="", stream=in_events(change))
+
+
+def _ask(change: Callable[[Any], Any]) -> ProxyDefect:
+    """Requests are changed on their way."""
+    return ProxyDefect(does="", ask=change)
+
+
 UNLISTED = {
-    "a chat stream has the object of a whole answer": (
-        ProxyDefect(does="", stream=in_events(_other_object)),
-        "chat",
-    ),
-    "chat streams have no usage": (ProxyDefect(does="", stream=in_events(no_usage)), "chat"),
+    "a chat stream has the object of a whole answer": (_events(_other_object), "chat"),
+    "chat streams have no usage": (_events(no_usage), "chat"),
     "a stream of one token is empty": (
         ProxyDefect(does="", stream=_short_streams_are_empty),
         "stream-is-whole",
     ),
     "a prompt that was seen counts less": (_fewer_when_seen(), "prefix-cache"),
     "a stream repeats its first text": (ProxyDefect(does="", stream=_twice), "stream-is-whole"),
-    "a stream loses what is not ASCII": (
-        ProxyDefect(does="", stream=in_events(_ascii_only)),
-        "stop-string",
-    ),
-    "every answer says stop": (
-        ProxyDefect(does="", whole=in_whole(_always_stop)),
-        "stream-is-whole",
-    ),
-    "streams have no usage": (ProxyDefect(does="", stream=in_events(no_usage)), "usage"),
-    "streams ignore the seed": (ProxyDefect(does="", ask=_when_streamed("seed")), "seed"),
-    "streams ignore stop": (ProxyDefect(does="", ask=_when_streamed("stop")), "stop-string"),
-    "a logprob is missing": (ProxyDefect(does="", whole=in_whole(_one_logprob_less)), "logprobs"),
-    "both choices have index 0": (ProxyDefect(does="", whole=in_whole(_all_first)), "n"),
-    "another model is listed": (ProxyDefect(does="", whole=in_whole(_renamed)), "models"),
-    "chats are streamed in capitals": (ProxyDefect(does="", stream=in_events(_upper)), "chat"),
-    "streams have no finish reason": (
-        ProxyDefect(does="", stream=in_events(_no_finish)),
-        "stream-schema",
-    ),
+    "a stream loses what is not ASCII": (_events(_ascii_only), "stop-string"),
+    "every answer says stop": (_whole(_always_stop), "stream-is-whole"),
+    "streams have no usage": (_events(no_usage), "usage"),
+    "streams ignore the seed": (_ask(_when_streamed("seed")), "seed"),
+    "streams ignore stop": (_ask(_when_streamed("stop")), "stop-string"),
+    "a logprob is missing": (_whole(_one_logprob_less), "logprobs"),
+    "both choices have index 0": (_whole(_all_first), "n"),
+    "another model is listed": (_whole(_renamed), "models"),
+    "chats are streamed in capitals": (_events(_upper), "chat"),
+    "streams have no finish reason": (_events(_no_finish), "stream-schema"),
     "a stream stays open": (ProxyDefect(does="", holds_open=True), "stream-schema"),
     "every fifth text is another": (
         ProxyDefect(does="", whole=_sometimes(5, louder)),
         "greedy-repeat",
     ),
-    "streams ignore echo": (ProxyDefect(does="", ask=_when_streamed("echo")), "echo"),
-    "max_tokens is ignored": (ProxyDefect(does="", ask=removes("max_tokens")), "max-tokens"),
-    "streamed chats ignore stop": (
-        ProxyDefect(does="", ask=_in_streamed_chats("stop")),
-        "chat-stop",
-    ),
-    "streamed chats ignore n": (ProxyDefect(does="", ask=_in_streamed_chats("n")), "chat-n"),
-    "streamed chats ignore the seed": (
-        ProxyDefect(does="", ask=_in_streamed_chats("seed")),
-        "chat-seed",
-    ),
-    "chats ignore max_tokens": (
-        ProxyDefect(does="", ask=in_chats(removes("max_tokens"))),
-        "chat-max-tokens",
-    ),
-    "temperature is always 0": (ProxyDefect(does="", ask=_cold), "temperature"),
-    "temperature is always 0 in chats": (ProxyDefect(does="", ask=in_chats(_cold)), "temperature"),
-    "a streamed chat ignores temperature": (
-        ProxyDefect(does="", ask=_in_streamed_chats("temperature")),
-        "temperature",
-    ),
-    "streams ignore response_format": (
-        ProxyDefect(does="", ask=_when_streamed("response_format")),
-        "json-object",
-    ),
-    "a color that the schema does not list": (
-        ProxyDefect(does="", whole=in_whole(_other_color)),
-        "json-schema",
-    ),
-    "arguments are no text": (ProxyDefect(does="", whole=in_whole(_parsed_arguments)), "tools"),
-    "a streamed call has no name": (ProxyDefect(does="", stream=in_events(_no_tool_name)), "tools"),
-    "streams ignore tools": (ProxyDefect(does="", ask=_when_streamed("tools")), "tools"),
-    "prompts of one request change places": (
-        ProxyDefect(does="", whole=in_whole(_reversed)),
-        "batched-prompts",
-    ),
+    "streams ignore echo": (_ask(_when_streamed("echo")), "echo"),
+    "max_tokens is ignored": (_ask(removes("max_tokens")), "max-tokens"),
+    "streamed chats ignore stop": (_ask(_in_streamed_chats("stop")), "chat-stop"),
+    "streamed chats ignore n": (_ask(_in_streamed_chats("n")), "chat-n"),
+    "streamed chats ignore the seed": (_ask(_in_streamed_chats("seed")), "chat-seed"),
+    "chats ignore max_tokens": (_ask(in_chats(removes("max_tokens"))), "chat-max-tokens"),
+    "temperature is always 0": (_ask(_cold), "temperature"),
+    "temperature is always 0 in chats": (_ask(in_chats(_cold)), "temperature"),
+    "a streamed chat ignores temperature": (_ask(_in_streamed_chats("temperature")), "temperature"),
+    "streams ignore response_format": (_ask(_when_streamed("response_format")), "json-object"),
+    "a color that the schema does not list": (_whole(_other_color), "json-schema"),
+    "arguments are no text": (_whole(_parsed_arguments), "tools"),
+    "a streamed call has no name": (_events(_no_tool_name), "tools"),
+    "streams ignore tools": (_ask(_when_streamed("tools")), "tools"),
+    "prompts of one request change places": (_whole(_reversed), "batched-prompts"),
     "seeds are ignored where clients are many": (
         ProxyDefect(does="", crowded=removes("seed")),
         "parameters-together",
     ),
-    "streams have other top_logprobs": (
-        ProxyDefect(does="", stream=in_events(_other_tops)),
-        "logprobs",
-    ),
-    "streamed chats have other top_logprobs": (
-        ProxyDefect(does="", stream=in_events(_other_tops)),
-        "chat-logprobs",
-    ),
-    "streams have no top_logprobs": (
-        ProxyDefect(does="", stream=in_events(_no_tops)),
-        "logprobs",
-    ),
+    "streams have other top_logprobs": (_events(_other_tops), "logprobs"),
+    "streamed chats have other top_logprobs": (_events(_other_tops), "chat-logprobs"),
+    "streams have no top_logprobs": (_events(_no_tops), "logprobs"),
     "nothing has top_logprobs": (
         ProxyDefect(does="", stream=in_events(_no_tops), whole=in_whole(_no_tops)),
         "chat-logprobs",
     ),
-    "seed 0 is no seed": (ProxyDefect(does="", ask=_seed_zero_is_none), "seed"),
-    "seed 0 is no seed in chats": (
-        ProxyDefect(does="", ask=in_chats(_seed_zero_is_none)),
-        "chat-seed",
-    ),
-    "both choices are copies": (ProxyDefect(does="", whole=in_whole(_copied_choices)), "n"),
+    "seed 0 is no seed": (_ask(_seed_zero_is_none), "seed"),
+    "seed 0 is no seed in chats": (_ask(in_chats(_seed_zero_is_none)), "chat-seed"),
+    "both choices are copies": (_whole(_copied_choices), "n"),
     "both choices of streams are copies": (ProxyDefect(does="", stream=_copied_streams), "n"),
-    "both choices of a chat are copies": (
-        ProxyDefect(does="", whole=in_whole(_copied_choices)),
-        "chat-n",
-    ),
-    "a call that was cut says that it ended": (
-        ProxyDefect(does="", whole=in_whole(_ended_calls)),
-        "tools",
-    ),
-    "a streamed call that was cut says that it ended": (
-        ProxyDefect(does="", stream=in_events(_ended_calls)),
-        "tools",
-    ),
-    "a call that was cut is mended": (
-        ProxyDefect(does="", whole=in_whole(_mended_calls)),
-        "tools",
-    ),
+    "both choices of a chat are copies": (_whole(_copied_choices), "chat-n"),
+    "a call that was cut says that it ended": (_whole(_ended_calls), "tools"),
+    "a streamed call that was cut says that it ended": (_events(_ended_calls), "tools"),
+    "a call that was cut is mended": (_whole(_mended_calls), "tools"),
     "short prompts after a long one are wrong": (
         ProxyDefect(does="", fresh=_late_shorts),
         "long-beside-short",
@@ -429,25 +387,19 @@ UNLISTED = {
         ProxyDefect(does="", fresh=_forgets_beyond(250)),
         "lengths",
     ),
-    "long prompts lose their beginning": (
-        ProxyDefect(does="", ask=_last_300),
-        "lengths",
-    ),
+    "long prompts lose their beginning": (_ask(_last_300), "lengths"),
     "streamed chats lose their earlier messages": (
-        ProxyDefect(does="", ask=_in_streamed_chats_last_message),
+        _ask(_in_streamed_chats_last_message),
         "chat-messages",
     ),
     "streams of two clients change places": (
         ProxyDefect(does="", fresh=_swapped_streams),
         "no-cross-talk",
     ),
-    "the system message is emptied": (
-        ProxyDefect(does="", ask=in_chats(_without_system)),
-        "chat-messages",
-    ),
-    "seeds are taken by twos": (ProxyDefect(does="", ask=_by_twos), "seed"),
-    "seeds of chats are taken by twos": (ProxyDefect(does="", ask=in_chats(_by_twos)), "chat-seed"),
-    "messages have no role": (ProxyDefect(does="", whole=in_whole(_no_role)), "chat"),
+    "the system message is emptied": (_ask(in_chats(_without_system)), "chat-messages"),
+    "seeds are taken by twos": (_ask(_by_twos), "seed"),
+    "seeds of chats are taken by twos": (_ask(in_chats(_by_twos)), "chat-seed"),
+    "messages have no role": (_whole(_no_role), "chat"),
     "n is ignored where clients are many": (
         ProxyDefect(does="", crowded=removes("n")),
         "parameters-together",

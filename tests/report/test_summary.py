@@ -200,7 +200,7 @@ def test_a_finding_does_not_look_like_a_fix() -> None:
         " fix." in text(made)
     )
     changed = made.model_copy(update={"changed": ["-a", "+b"]})
-    assert "nothing is fixed" not in text(changed)
+    assert "does not test a fix" not in text(changed)
     assert '<header class="pass">' in page(record(cell(verdict="PASS")))
 
 
@@ -342,7 +342,6 @@ def test_a_control_that_no_rank_failed_is_worded() -> None:
         ", no rank raised an error, and every rank ended by itself. The trial failed the check"
         " world:" in fine
     )
-    assert "outcome fail" not in fine
     assert ", every rank ended by itself, and every check passed." in shown_control([healthy()] * 5)
 
 

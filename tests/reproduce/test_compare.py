@@ -259,7 +259,7 @@ def test_starts_of_a_kept_server_are_counted_in_place_of_trials() -> None:
     assert (rate.word, rate.values) == ("cannot tell", ("0 of 5", "1 of 5"))
     assert "Fisher" in rate.how
     assert row(found, "check").word == "cannot tell"
-    assert row(found, "check").values == ("0 of 30 trials", "6 of 30 trials")
+    assert row(found, "check").values == ("0 of 30", "6 of 30")
     assert row(compare(kept(failed=0), kept(failed=5)), "candidate").word == "changed"
     assert row(compare(record(), kept(failed=0)), "candidate").word == "cannot tell"
 

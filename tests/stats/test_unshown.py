@@ -114,14 +114,14 @@ def test_ranks_that_no_check_asks_are_named() -> None:
     text += "  - {id: ended, kind: exit, ranks: every}\n"
     found = judged(text, control=lambda _: broken(ranks=(0,)))
     assert found.verdict == "PASS"
-    assert found.unshown == ["In a world of 2, the checks cover only the exit of rank 1."]
+    assert found.unshown == ["No check covers rank 1 beyond the exit (world size 2)."]
     assert (
         judged(text.replace("[0]", "[1]"), control=lambda _: broken())
         .unshown[0]
-        .endswith(", the checks cover only the exit of rank 0.")
+        .endswith("check covers rank 0 beyond the exit (world size 2).")
     )
     compared = "  - {id: same, kind: agree, ranks: [0], against: 1, value: decode.ids}\n"
-    assert not any("No check tests" in sentence for sentence in judged(text + compared).unshown)
+    assert not any("beyond the exit" in sentence for sentence in judged(text + compared).unshown)
 
 
 def test_a_world_of_one_is_named_with_its_cells() -> None:

@@ -13,7 +13,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from harness.tokenizer import Identity, difference, identify, identify_folder
-from harness.tokenizer.comparison.identities import TURNING
+from harness.tokenizer.comparison.example import TURNING
 from harness.tokenizer.identity import PROBES
 from tests.tokenizer.making import CONFIG, TEMPLATE, Raw, raw, tokenizer, write_folder
 

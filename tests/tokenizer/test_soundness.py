@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from harness.tokenizer import TokenizerError, identify
-from harness.tokenizer.comparison.identities import TURNING
+from harness.tokenizer.comparison.example import TURNING
 from tests.tokenizer.making import SORTS, Raw, raw, tokenizer
 
 BYTE_LEVEL = {

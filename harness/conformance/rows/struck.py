@@ -86,7 +86,7 @@ def ask_freeze(setting: Setting) -> Asking[RowFinding]:
         raise Judged("VIOLATES", "text", fact)
     yield from demand_unharmed(setting, before, f"{which} was stopped for a moment")
     told = (
-        "the stream continued with the same text" if ends else ("the client of the stream was told")
+        "the stream continued with the same text" if ends else "the client of the stream was told"
     )
     return conforms(f"{which} was stopped for {until - struck.ms} ms: {told}")
 

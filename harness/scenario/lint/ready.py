@@ -1,4 +1,5 @@
-"""Rules for a ready-made subject (`subject.use`): it is there, and is asked for what it takes and tells.
+"""Rules for a ready-made subject (`subject.use`): it is there, and is asked for what it takes and
+tells.
 
 Of a subject of one's own nobody knows what it emits; of these it is known, so a slip is named
 before a run.
@@ -64,8 +65,8 @@ def _no_own_code(draft: ScenarioDraft) -> Iterator[Problem]:
     ]
     for place in places:
         message = (
-            "is only for your own code, because both arms of a ready-made subject run the same code."
-            " Make the arms differ in with or environment"
+            "is only for your own code, because both arms of a ready-made subject run the same"
+            " code. Make the arms differ in with or environment"
         )
         yield draft.problem(place, message, at_key=True)
 

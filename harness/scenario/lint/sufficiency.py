@@ -253,7 +253,7 @@ def unasked(checks: Iterable[Any], size: int) -> str:
     left = [rank for rank in range(size) if rank not in asked]
     if not left:
         return ""
-    return f"in a world of {size}, the checks cover only the exit of {numbered('rank', left)}"
+    return f"no check covers {numbered('rank', left)} beyond the exit (world size {size})"
 
 
 def ranks_that_nobody_asks(draft: ScenarioDraft) -> Iterator[Problem]:

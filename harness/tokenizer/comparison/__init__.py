@@ -17,7 +17,8 @@ from collections.abc import Iterator
 from itertools import zip_longest
 
 from harness.forms.text import plural, quoted
-from harness.tokenizer.comparison.identities import Difference, compare_identities, cut
+from harness.tokenizer.comparison.example import cut
+from harness.tokenizer.comparison.identities import Difference, compare_identities
 from harness.tokenizer.form import (
     BESIDE,
     ENCODER,

@@ -19,7 +19,7 @@ from pydantic import Field
 
 from harness.forms.model import Model, SchemaVersion, parse_json
 from harness.forms.regular_file import read_regular
-from harness.tokenizer.comparison.identities import TURNING
+from harness.tokenizer.comparison.example import TURNING
 from harness.tokenizer.engines import Engine, EngineFailed
 from harness.tokenizer.engines.adapters import MODES, Ids, Mode
 from harness.tokenizer.identity import PROBES, canonical_json

@@ -147,7 +147,7 @@ def _of_descriptors(pid: int, pids: Collection[int], *, left: float) -> Iterator
             if watched is None or int(watched[1]) not in (-1, *pids):
                 yield "waits for the exit of a process outside the world (pidfd)"
         elif what == RING and (many := _pending(_about(pid, entry))) != 0:
-            yield (f"has submitted {many or 'some'} io_uring requests that are not complete")
+            yield f"has submitted {many or 'some'} io_uring requests that are not complete"
         elif what.startswith("anon_inode:") and what not in KNOWN:
             yield f"has {what} open, and it is not known which events this file reports"
         elif what.startswith("/") and _is_shared_pipe(PROC / str(pid) / "fd" / entry, pids):

@@ -162,7 +162,8 @@ class HangWatch:
         if self._had_stood and (moved := self._went_on or self._stillness.moved):
             return self._give_up(
                 "moved-later",
-                f"it made no progress for {self._had_stood:.1f} s, but then continued: {moved}",
+                f"it made no progress for {self._had_stood:.1f} s, but then was active again:"
+                f" {moved}",
             )
         if self._stillness.is_still(self._order.window) and self._stillness.since is not None:
             self._had_stood = window
@@ -173,12 +174,12 @@ class HangWatch:
             short = (
                 starved
                 if self._stillness.starving
-                else f"it had gone only {window:.1f} s without progress"
+                else f"it had made no progress for only {window:.1f} s"
             )
             moved = self._stillness.moved or short
             return self._give_up(
                 "moving",
-                f"it did not stop making progress within {self._order.within:g} s: {moved}",
+                f"it was still active after {self._order.within:g} s: {moved}",
             )
         if self._is_sample_due(window):
             self._sampled += 1

@@ -1,11 +1,11 @@
 # mlx_lm.server omits the logprobs from a streamed response
 import http.client
 import json
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from subprocess import Popen
 
 try:
     from mlx_lm.models.llama import Model, ModelArgs
@@ -20,7 +20,7 @@ WORDS = {"type": "WordLevel", "vocab": {"a": 0, "b": 1}, "unk_token": "a"}
 def answer(**request):
     try:
         server = http.client.HTTPConnection("127.0.0.1", 8123, timeout=60)
-        server.request("POST", "/v1/completions", json.dumps({"max_tokens": 6, **request}))
+        server.request("POST", "/v1/completions", json.dumps({"logit_bias": {"0": 100}, **request}))
         return server.getresponse().read().decode()
     except OSError:
         return ""
@@ -31,12 +31,10 @@ with tempfile.TemporaryDirectory() as folder:
     Path(folder, "config.json").write_text(json.dumps({k: v for k, v in vars(ARGS).items() if v}))
     Path(folder, "tokenizer_config.json").write_text('{"tokenizer_class": "TokenizersBackend"}')
     Path(folder, "tokenizer.json").write_text(json.dumps({"added_tokens": [], "model": WORDS}))
-    command = f"-m mlx_lm server --port 8123 --model {folder}".split()
-    running = subprocess.Popen([sys.executable, *command])
+    running = Popen([sys.executable, *f"-m mlx_lm server --port 8123 --model {folder}".split()])
     while not answer(prompt="a") and running.poll() is None:
         time.sleep(1)
-    given = {"prompt": "a", "logprobs": True, "logit_bias": {"0": 100}}
-    whole, streamed = answer(**given), answer(**given, stream=True)
+    whole, streamed = [answer(prompt="a", logprobs=True, stream=on) for on in (False, True)]
     running.kill()
 if '"logprob"' not in whole:
     sys.exit(2)

@@ -302,4 +302,4 @@ def test_a_watched_world_that_moves_after_a_window_is_not_proved(
             comes.connect(str(door))
             found = running.result()[way]
     assert why(found).startswith("it made no progress for ")
-    assert "but then continued" in why(found)
+    assert "but then was active again:" in why(found)

@@ -208,7 +208,7 @@ def test_a_watched_world_stands_for_all_of_within(monkeypatch: pytest.MonkeyPatc
     assert made.at(6.0) == "unproved"
     assert made.unproved == (
         "moved-later",
-        "it made no progress for 4.0 s, but then continued: process 100 went on",
+        "it made no progress for 4.0 s, but then was active again: process 100 went on",
     )
 
 
@@ -241,7 +241,7 @@ def test_an_event_after_a_window_ends_the_watch(monkeypatch: pytest.MonkeyPatch)
     made.watch.heard()
     made.busy_with = "a gate is shut"
     assert made.at(6.0) == "unproved"
-    assert made.unproved[1].endswith("but then continued: a rank emitted an event")
+    assert made.unproved[1].endswith("but then was active again: a rank emitted an event")
 
 
 def test_a_rank_that_the_harness_keeps_waiting_does_not_hang(
@@ -270,13 +270,13 @@ def test_a_world_that_moves_until_within_is_over(monkeypatch: pytest.MonkeyPatch
         assert made.at(seconds) == word
     assert made.unproved == (
         "moving",
-        "it did not stop making progress within 10 s: process 100 went on",
+        "it was still active after 10 s: process 100 went on",
     )
 
     made = Watched(monkeypatch).begun()
     made.kernel.since = 1009.5
     made.at(10.0)
-    assert made.unproved[1].endswith("it had gone only 0.5 s without progress")
+    assert made.unproved[1].endswith("it had made no progress for only 0.5 s")
 
     made = Watched(monkeypatch).begun()
     made.kernel.starving = True

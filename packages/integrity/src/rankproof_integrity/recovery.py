@@ -154,7 +154,8 @@ class RecoveryManager:
         steps = {*actions, *(step for steps in plan.values() for step in steps)}
         if wrong := sorted(steps - {_RETRY, _RESTART, _ANEW, _ALONE}):
             raise Misused(
-                f"a plan cannot contain {', '.join(wrong)}; take such steps without a RecoveryManager"
+                f"a plan cannot contain {', '.join(wrong)}; take such steps without a"
+                " RecoveryManager"
             )
         self._plan = {
             failure: tuple(step for step in plan.get(failure, ()) if step in actions)
