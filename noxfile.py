@@ -348,7 +348,7 @@ def run_tests(session: nox.Session, *arguments: str) -> None:
 def tests(session: nox.Session) -> None:
     """Run the tests; `-- -n0` in one process, `-- -m "not slow"` only what takes no second.
 
-    Whole runs: `whole`. What takes minutes by itself: `long`.
+    Whole runs: `whole`. The longest of them, which CI leaves out: `long`.
     """
     run_tests(session, *workers(), "-m", "not whole and not long", *session.posargs)
 
@@ -358,12 +358,14 @@ def whole(session: nox.Session) -> None:
     """Run the tests that make whole runs: shipped scenarios and examples, reproduction, provenance
     at a gate.
     """
-    run_tests(session, *workers(), "-m", "whole", *session.posargs)
+    run_tests(session, *workers(), "-m", "whole and not long", *session.posargs)
 
 
 @nox.session(venv_backend="none", default=False)
 def long(session: nox.Session) -> None:
-    """Run the tests that take minutes each, before a release: mlx_lm.server is asked every row."""
+    """Run the tests that CI has no time for, before a release: 64 ranks, every served row, every
+    older wheel.
+    """
     run_tests(session, *workers(), "-m", "long", *session.posargs)
 
 

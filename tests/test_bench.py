@@ -10,7 +10,7 @@ from harness.world.control.pool import ServerPool
 from tests.bench import commands, integrity, ledger, ranks, runs_page, scale, verifying
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_verify_and_gate_are_measured_on_a_report_that_both_accept(tmp_path: Path) -> None:
     """A report that the bench makes of itself, smaller: verified, and let through the gate by the
     bench's policy.
@@ -20,7 +20,7 @@ def test_verify_and_gate_are_measured_on_a_report_that_both_accept(tmp_path: Pat
     assert all(figures[f"{command}_wall_seconds"][1] > 0 for command in ("verify", "gate"))
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_commands_are_measured_beside_an_import(tmp_path: Path) -> None:
     """Verify of a smaller report, lint and list end well, and each takes longer than the import in
     the same run.
@@ -31,7 +31,7 @@ def test_commands_are_measured_beside_an_import(tmp_path: Path) -> None:
     assert all(figures[f"{command}_ratio"] > 1 for command in ("verify", "lint", "list"))
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_the_page_over_many_runs_is_measured(tmp_path: Path) -> None:
     """Every run of it is verified, and it takes time."""
     figures = runs_page.measure(tmp_path, rounds=1, runs=3)
@@ -39,7 +39,7 @@ def test_the_page_over_many_runs_is_measured(tmp_path: Path) -> None:
     assert figures["page"] > 0
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_the_ledger_is_measured_in_a_world_that_calls(tmp_path: Path) -> None:
     """Every call of a short ping-pong is timed, and the time in the hook is less than that of the
     calls.
@@ -55,7 +55,7 @@ def test_the_ledger_is_measured_in_a_world_that_calls(tmp_path: Path) -> None:
         assert 0 < figures["share"] < 1
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_a_rank_is_measured_beside_a_bare_fork(tmp_path: Path) -> None:
     """A rank of the tokenizer scenario costs more than a fork that ends at once.
 
@@ -67,7 +67,7 @@ def test_a_rank_is_measured_beside_a_bare_fork(tmp_path: Path) -> None:
     assert figures["peer_faults"] < figures["rank_faults"] < 3850
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_the_validators_are_measured_on_streams_that_they_find_valid(tmp_path: Path) -> None:
     """Each level costs something, more where more is checked, and far less than the decode step
     beside it.
@@ -79,7 +79,7 @@ def test_the_validators_are_measured_on_streams_that_they_find_valid(tmp_path: P
     assert all(share < 0.02 for share in measured["share"].values())
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_recorded_keepers_say_what_a_node_said(tmp_path: Path) -> None:
     """The channel of a real node, said by three at once: every event of every rank arrives, and no
     machine is lost.

@@ -152,7 +152,7 @@ def fates(said: str) -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_what_no_test_sees_is_alive(said: str) -> None:
     """A bound that a test never meets is named, in a function and at the top of the module."""
     assert fates(said)["alive"] == {

@@ -106,7 +106,7 @@ def test_a_folder_without_python_is_refused(project: Path, given: Path) -> None:
     assert "Unset it to let nox make one" in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 @pytest.mark.skipif(sys.platform != "linux", reason="the cpu lock is for Linux")
 @pytest.mark.parametrize("fault", ["a changed byte", "a wheel missing from the lock"])
 def test_a_wheel_that_is_not_the_locks_stops_plain_nox(

@@ -174,7 +174,7 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None
     assert names - set().union(*needed.values()) == UNUSED
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_nothing_of_an_extra_is_imported_with_a_module() -> None:
     """Only code that runs in ranks imports an extra when it is imported itself.
 

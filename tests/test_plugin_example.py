@@ -138,6 +138,7 @@ def test_the_example_runs_verifies_and_is_refused(core: Core, keys: Keys, tmp_pa
     assert "verified: OK" in core.passes("verify", report, *SIGNERS, cwd=repo)
 
 
+@pytest.mark.long
 def test_a_gate_asks_its_policy(core: Core, keys: Keys, tmp_path: Path) -> None:
     """A gate refuses a run with a plug-in, unless the trusted policy lists it, in the version that
     ran.

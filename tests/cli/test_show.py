@@ -52,7 +52,7 @@ def verify(folder: Path) -> Verification:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_a_folder_a_report_and_a_bundle_are_shown_alike(
     made: tuple[Path, Path, Path], rankproof: Run
 ) -> None:

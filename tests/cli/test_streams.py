@@ -59,6 +59,7 @@ def to_nobody(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]
         os.close(write)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("words", [">&-", "2>&-", "<&- >&- 2>&-", "1</dev/null"])
 def test_a_closed_stream_takes_nothing_from_a_command(tmp_path: Path, words: str) -> None:
     """Whichever descriptors a caller has closed, the exit code is the command's own."""
@@ -82,7 +83,7 @@ def test_a_reader_that_leaves_is_told_once(tmp_path: Path) -> None:
         assert "Traceback" not in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_a_run_that_nobody_reads_is_whole(scenario: Callable[..., Path], tmp_path: Path) -> None:
     """Without any stream, and into a pipe without a reader, a run is judged and signed as ever."""
     folder = str(scenario())

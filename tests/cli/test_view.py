@@ -74,7 +74,7 @@ def words(shown: str) -> list[str]:
     return re.findall(r'<strong class="w [a-z]+">([A-Z ]+)</strong>', shown)
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_every_run_is_shown_once_and_verified_once(
     results: Path, view: Callable[..., tuple[Ran, str]]
 ) -> None:
@@ -197,7 +197,7 @@ def test_a_page_is_never_written_into_a_run(
     assert run_around(results / "index.html") is None
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_two_writers_leave_a_whole_page(
     results: Path, made: tuple[Path, dict[str, str]], tmp_path: Path
 ) -> None:
@@ -212,7 +212,7 @@ def test_two_writers_leave_a_whole_page(
     assert drafts == []
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_a_run_writes_the_page_anew_where_there_is_one(
     results: Path, made: tuple[Path, dict[str, str]], rankproof: Run, tmp_path: Path
 ) -> None:

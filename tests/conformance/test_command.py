@@ -46,7 +46,7 @@ def test_a_report_is_made_shown_and_verified(
     assert rankproof("verify", latest, "--signer", signer).code == 3
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_exit_codes_are_those_of_run(
     correct: str,
     rankproof: Callable[..., Ran],  # noqa: F811

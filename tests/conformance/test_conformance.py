@@ -108,7 +108,7 @@ def forged(signed: Path, folder: Path, key: Path, change: Callable[[str, bytes],
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_a_report_is_verified_by_whoever_has_its_folder(signed: Path, key: Path) -> None:
     """Rows are judged again from the bytes, and the text is rendered again."""
     found = verified(signed, key)
@@ -165,7 +165,7 @@ def test_what_was_changed_is_refused_under_a_good_signature(
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_a_server_that_keeps_every_promise_passes(correct: str, tmp_path: Path, seed: int) -> None:
     """Whatever the prompts, no row that an address can be asked is violated, the long ones
     included, and its first screen and report are short.
@@ -187,7 +187,7 @@ def test_a_server_that_keeps_every_promise_passes(correct: str, tmp_path: Path, 
     assert len((finished.folder / "report.md").read_text().splitlines()) <= 150
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_two_servers_are_compared_row_by_row(correct: str, tmp_path: Path, key: Path) -> None:
     """What the older kept and the newer does not comes first, the reverse too, and it verifies."""
     rows = ("n", "echo", "seed")
@@ -206,7 +206,7 @@ def test_two_servers_are_compared_row_by_row(correct: str, tmp_path: Path, key: 
     assert "the words of the older server are taken on trust" in str(found.steps)
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_a_report_of_a_server_that_breaks_everything_stays_short(
     correct: str, tmp_path: Path
 ) -> None:
@@ -266,7 +266,7 @@ def test_the_key_is_in_no_file_of_a_report(correct: str, tmp_path: Path) -> None
     assert b"****" in (folder / "evidence/rows/completion/bare-1.jsonl").read_bytes()
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_where_the_plain_request_is_not_answered_nothing_else_is_asked(tmp_path: Path) -> None:
     """A server that never answers costs three requests, not hundreds."""
 
@@ -391,7 +391,7 @@ def pass_on(handler: BaseHTTPRequestHandler, body: bytes, base: str) -> None:
     handler.wfile.write(data)
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_only_a_row_that_compares_texts_of_an_unsteady_mode_is_left_undecided(
     correct: str, tmp_path: Path
 ) -> None:
@@ -541,7 +541,7 @@ def asked_of_mlx(
     return conform(settings, find_signer(explicit=str(key)), lambda _: None)
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_mlx_lm_server_is_asked_and_the_report_verified(tmp_path: Path, key: Path) -> None:
     """The rows that it keeps, breaks and refuses get these words, and no process is left."""
     kept = (*CORE, "usage-tokens", "chat-template")

@@ -122,7 +122,7 @@ def asked(name: str, process: EngineProcess, base: str, *, timeout: float = 20.0
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 @pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.needs == "process"])
 def test_a_row_about_a_process_conforms_and_sees_its_defect(name: str, tmp_path: Path) -> None:
     """On our correct server, alone, behind a proxy, and behind one with the defect.
@@ -147,7 +147,7 @@ def test_a_row_about_a_process_conforms_and_sees_its_defect(name: str, tmp_path:
                 process.start()
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 @pytest.mark.skipif(sys.platform != "linux", reason="workers end with their front on Linux alone")
 @pytest.mark.parametrize(
     ("how", "name", "wanted"),
@@ -201,7 +201,7 @@ def test_a_stream_that_is_mended_while_its_engine_is_stopped_is_seen(tmp_path: P
     assert (found.word, found.about) == ("VIOLATES", "text"), found.fact
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_cancel_conforms_where_a_chunk_has_several_events(tmp_path: Path) -> None:
     """How long an answer lasts follows from its text, not from the number of its chunks."""
 
@@ -224,7 +224,7 @@ def test_cancel_conforms_where_a_chunk_has_several_events(tmp_path: Path) -> Non
     assert found.word in ["CONFORMS", *undecided], found.fact
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_an_answer_that_had_ended_before_tells_nothing(tmp_path: Path) -> None:
     """A server that sends a stream at its end was not struck in the middle of it."""
 

@@ -163,7 +163,7 @@ def test_a_changed_sweep_is_refused(
     assert "JUDGED DIFFERENTLY" in str(found.word)
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_a_sweep_goes_on_with_the_servers_that_are_missing(
     tmp_path: Path, correct: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

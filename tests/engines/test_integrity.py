@@ -41,7 +41,7 @@ def worlds() -> Iterator[Worlds]:
         yield found
 
 
-@pytest.mark.whole
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("engine", "file", "fault", "at"),
     [("hf-pipeline", "handover.py", TORCH, [1]), ("mlx-pipeline", "/mlx.py", MLX, [0, 1])],

@@ -174,7 +174,7 @@ def drawn(place: Path) -> str:
     return str(place)
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_a_tie_of_an_indexer_is_counted_apart_and_its_defects_are_not(tmp_path: Path) -> None:
     """A healthy run was DIVERGENT, for another order of the same sums attends to another key."""
     import random

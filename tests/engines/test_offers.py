@@ -477,7 +477,7 @@ def test_a_library_that_is_not_understood_offers_nothing(
         offers.cache_clear()
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_a_key_that_mlx_lm_cannot_do_without_is_named() -> None:
     """transformers 5 writes rope_parameters, and mlx-lm's class for GLM-4.5 reads the keys of
     before.

@@ -132,7 +132,7 @@ def arguments(**given: Any) -> dict[str, Any]:
     return {**defaults, "prompts": [[20, 21, 22]], "max_new_tokens": 2, **given}
 
 
-@pytest.mark.whole
+@pytest.mark.long
 @pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize(
     ("engine", "kind", "sizes", "says"), FAILING, ids=[f"{one[0]}-{one[1]}" for one in FAILING]
@@ -164,7 +164,7 @@ PLANS = [
 ]
 
 
-@pytest.mark.whole
+@pytest.mark.long
 @pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize(("kind", "sizes", "fails"), PLANS, ids=[one[0] for one in PLANS])
 def test_a_plan_by_which_a_model_cannot_be_shared_out_is_refused(
@@ -187,7 +187,7 @@ def test_a_plan_by_which_a_model_cannot_be_shared_out_is_refused(
 BASES = {"layer_rope_theta": [1e4, 1e4, 1e6, 1e6], "sliding_window": 8}
 
 
-@pytest.mark.whole
+@pytest.mark.long
 @pytest.mark.usefixtures("forked")
 def test_each_stage_has_the_bases_of_rotation_of_its_own_layers(
     worlds: Worlds, tmp_path: Path
@@ -230,7 +230,7 @@ def test_the_decoder_of_a_model_of_text_and_images_is_run(
     assert [history.error(rank) for rank in range(size)] == [None] * size
 
 
-@pytest.mark.whole
+@pytest.mark.long
 @pytest.mark.usefixtures("forked")
 def test_heads_that_no_rank_gets_a_part_of_are_not_counted(worlds: Worlds, tmp_path: Path) -> None:
     """OLMo 2 gathers queries and keys before it norms them: 2 KV heads over 3 ranks were refused,
@@ -352,7 +352,7 @@ def spoiled(place: Path, harm: str) -> Path:
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_what_was_found_is_found_again_without_a_process(
     tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

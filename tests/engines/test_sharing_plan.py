@@ -110,7 +110,7 @@ def granite(worlds: Worlds, tmp_path_factory: pytest.TempPathFactory) -> tuple[P
     return model, worlds.run("hf-single", size=1, model=model, envelope="some", **ASKED)
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_a_plan_that_leaves_attention_whole_is_what_ranks_hold(
     worlds: Worlds, granite: tuple[Path, History]
 ) -> None:

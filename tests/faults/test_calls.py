@@ -62,6 +62,7 @@ def demand_effects(found: list[list[float]]) -> None:
     assert found[5] != sums(mine[5], other[5])
 
 
+@pytest.mark.whole
 def test_each_kind_strikes_its_call_and_no_other(live: Live, fault: Make) -> None:
     """Eight of them in one world of gloo: proved by the rank's word, each by the sum that its peer
     got.

@@ -118,7 +118,7 @@ def test_the_end_of_a_struck_rank_is_no_failure(live: Live, fault: Make, options
     assert all(found.proof.proved for found in struck.proved)
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_faults_before_the_group_is_joined(live: Live, fault: Make) -> None:
     """A rank killed at its very beginning proves the fault, and its peer does not wait at the start
     line for ever.
@@ -157,7 +157,7 @@ def test_several_faults_in_one_world(live: Live, fault: Make) -> None:
     assert struck.one("server", 1, "rank.stopped").ns < struck.one("server", 0, "rank.stopped").ns
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_a_variable_read_at_import_starts_fresh_ranks(live: Live, fault: Make) -> None:
     """One rank with another number of threads: every rank is fresh, and torch there has what it was
     given.

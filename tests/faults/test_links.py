@@ -76,6 +76,7 @@ def strike(
     return live(fault(**at), entry="links:exchange", size=3, backend=backend, hosts=THREE, **rest)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("options", MASKED, ids=lambda options: options["kind"])
 def test_what_tcp_makes_up_for_changes_no_result(
@@ -115,6 +116,7 @@ def test_a_flipped_byte_is_seen_by_who_looks_at_the_data_only(
         )
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("options", STOPPING, ids=lambda options: options["kind"])
 def test_a_link_that_is_cut_stops_every_step(
@@ -206,7 +208,7 @@ def test_nobody_cries_wolf(live: Live, often: Often, backend: str) -> None:
         assert [link["lost"] for link in links] == [0] * len(links)
 
 
-@pytest.mark.whole
+@pytest.mark.long
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_link_that_is_bad_before_ranks_have_met(
     live: Live, fault: Make, often: Often, backend: str
@@ -398,6 +400,7 @@ def test_who_waits_for_a_packet_that_is_on_its_way_does_not_hang(
     assert struck.proved[0].proof.proved
 
 
+@pytest.mark.whole
 def test_two_faults_may_be_in_force_on_one_link(live: Live, fault: Make) -> None:
     """Loss and latency together, struck in rendezvous: both are proved, and the data is right."""
     faults = [

@@ -20,7 +20,7 @@ KINDS = {
 }
 
 
-@pytest.mark.whole
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_fault_on_rank_63_is_proved_there_and_nowhere_else(
     live: Live, fault: Callable[..., Any], kind: str

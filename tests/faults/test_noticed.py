@@ -76,7 +76,7 @@ def test_a_survivor_that_swallows_the_error_is_named_with_its_line(live: Live, f
     assert "reduce_and_swallow" in found.ranks[1].reason
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_the_backends_own_bound_ends_a_wait(live: Live, fault: Make) -> None:
     """A rank that is paused for longer than `collective_timeout` makes the others raise, after that
     time.

@@ -186,7 +186,7 @@ def test_the_same_scenario_from_another_folder(place: Place, copy: Make) -> None
     assert not_met(place.gate())["scenario"] == "REFUSED"
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_a_control_that_only_a_name_says(place: Place, copy: Make) -> None:
     """A commit of the pull request that is sure to fail cannot be named as the control's
     revision.

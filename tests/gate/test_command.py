@@ -210,7 +210,7 @@ def test_a_comparison_opens_the_gate_and_one_that_differs_does_not(place: Place)
         assert decided.returncode == code, decided.stdout + decided.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 @pytest.mark.parametrize("name", ["gate", "verify"])
 def test_no_engine_is_loaded(place: Place, copy: Make, name: str) -> None:
     """Gate and verify answer without torch, transformers, mlx, numpy, the hub or a world of

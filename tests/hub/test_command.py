@@ -70,7 +70,7 @@ def test_serve_until_asked_to_stop(folder: Path, tmp_path: Path, how: signal.Sig
         assert counted == {client.pid: 10 for client in clients}
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_rules_of_a_command(folder: Path, tmp_path: Path) -> None:
     """Rules are read from their file.
 

@@ -286,7 +286,7 @@ def pattern(folder: Path, ask: Ask, seed: str, order: list[str]) -> dict[str, li
     return out
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_the_seed_decides(folder: Path, ask: Ask) -> None:
     """64 clients at once meet the same faults for the same seed in whatever order they come, others
     for another.

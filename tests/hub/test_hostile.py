@@ -180,7 +180,7 @@ def test_a_full_disk_stops_the_hub(folder: Path, ask: Ask) -> None:
         hub.stop()
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_64_clients_leak_nothing(folder: Path, ask: Ask, tmp_path: Path) -> None:
     """64 clients at once, some of them rude: a line for every request, whole, and no connection
     left open.

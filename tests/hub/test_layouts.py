@@ -78,7 +78,7 @@ def test_one_404_makes_another_tokenizer(tmp_path: Path) -> None:
     assert "tokenizer.model" in {path.name for path in (tmp_path / "home").rglob(".no_exist/*/*")}
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_layouts_are_the_same_bytes_every_time() -> None:
     """The bytes of a layout follow from the code alone, hash seed included."""
     code = (

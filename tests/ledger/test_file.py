@@ -159,7 +159,7 @@ def test_texts_are_printable_ascii() -> None:
         parse(DATA.replace(b"all_reduce", b"all\x1breduce"))
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_a_full_ledger_holds_the_last_calls_and_says_so(book: Book, tmp_path: Path) -> None:
     """Of more calls than it has room for the first are gone, which is counted."""
     group = book.text(CallGroup("torch", "0", (0, 1)).text())

@@ -209,7 +209,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_found(store: Store, name: str) -> None:
     """Each fault stops its step with a message that names it, so the check could have failed."""

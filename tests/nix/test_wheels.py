@@ -35,7 +35,7 @@ def edit_table(store: Store, change: Callable[[dict[str, str]], None]) -> None:
     path.write_text(json.dumps(table))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_environment_knows_its_locks(store: Store) -> None:
     """The built environment imports its packages and says which lock, with its sha256, it was made
     from.
@@ -125,7 +125,7 @@ FAULTS: dict[str, tuple[Callable[[Store, Wheels], None], list[str]]] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_wheel_that_is_not_the_locks_stops_the_build(store: Store, fault: str) -> None:
     """Each stops the build of the environment with a message that names the file and the remedy."""
@@ -137,7 +137,7 @@ def test_a_wheel_that_is_not_the_locks_stops_the_build(store: Store, fault: str)
         assert words in done.err, done.err
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_unknown_missing_library_stops_the_build(store: Store) -> None:
     """A wheel with a library that nobody has stops the build and names the library.
 

@@ -245,7 +245,7 @@ def test_the_order_in_memory_and_of_bytes_is_not_a_difference(tmp_path: Path) ->
     )
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_ten_million_elements_at_the_limit(tmp_path: Path) -> None:
     """Each lies at the limit, where only exact arithmetic knows.
 

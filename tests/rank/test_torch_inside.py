@@ -78,7 +78,7 @@ print(json.dumps([*inside, *timed(name)]))
     assert after > 0.9
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_a_rank_of_gloo_joins_without_a_name_server(tmp_path: Path) -> None:
     """Neither the store's client nor its server waits for an answer that never comes."""
     assert isolated(tmp_path, "print(json.dumps(joined()))") < 0.9

@@ -67,7 +67,7 @@ def verify(folder: Path) -> Verification:
     return verify_folder(folder / "report.md", policy=policy, replay=RecordReplay())
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_a_report_is_short(made: tuple[Path, Path], tmp_path: Path) -> None:
     """Of one cell with its signature, and of each further cell; with the appendix inside it would
     not be.

@@ -55,6 +55,7 @@ def contents(bundle: Path) -> dict[str, bytes]:
         return {member.name: file.extractfile(member).read() for member in file}  # type: ignore[union-attr]
 
 
+@pytest.mark.whole
 def test_a_bundle_is_the_same_each_time_and_holds_what_the_index_says(
     ann: Person, project: Project
 ) -> None:
@@ -278,6 +279,7 @@ def test_inputs_are_carried_up_to_a_limit(ann: Person, project: Project, tmp_pat
     )
 
 
+@pytest.mark.whole
 def test_inputs_are_carried_of_a_scenario_outside_a_repository(ann: Person, tmp_path: Path) -> None:
     """They are found where the run had them, whoever calls from where, and taken only if they are
     still the same.

@@ -159,7 +159,7 @@ def test_a_rank_s_folder_is_not_trusted(place: Path, tmp_path: Path) -> None:
     assert "total was not kept: total.npy: it is not a file of NumPy's format" in report
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_what_is_beyond_the_budget_is_compared_and_not_kept(tmp_path: Path) -> None:
     """Of a trial and of a run the evidence holds so many bytes.
 

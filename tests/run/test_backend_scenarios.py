@@ -38,8 +38,7 @@ def test_findings_about_others_are_marked_so() -> None:
         assert not any(digit in found.scenario.title for digit in ("5.5", "5.6"))
 
 
-@pytest.mark.slow
-@pytest.mark.whole
+@pytest.mark.long
 def test_one_refused_request_is_found_and_a_healthy_hub_changes_the_verdict(
     rankproof: Callable[..., Ran], kept_environments: dict[str, str]
 ) -> None:

@@ -44,8 +44,7 @@ def found(wanted: Environment, folder: Path) -> Supply:
     )
 
 
-@pytest.mark.slow
-@pytest.mark.whole
+@pytest.mark.long
 def test_a_package_is_built_from_a_commit(offered: dict[str, str], tmp_path: Path) -> None:
     """What is committed is built, not what lies there.
 

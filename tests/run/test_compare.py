@@ -32,6 +32,7 @@ def test_a_run_beside_itself(pair: Pair, rankproof: Callable[..., Ran]) -> None:
     assert rows["trials that failed as required"][1] == "same"
 
 
+@pytest.mark.whole
 def test_an_unverified_run_is_refused(
     pair: Pair, rankproof: Callable[..., Ran], tmp_path: Path
 ) -> None:

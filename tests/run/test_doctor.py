@@ -64,7 +64,7 @@ def test_a_limit_that_is_too_low_is_told(tmp_path: Path, rankproof: Run) -> None
     assert "ulimit -n 1024" in done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.whole  # worlds of every backend and size
 def test_what_a_rank_costs_is_measured(tmp_path: Path) -> None:
     """Small worlds are started, and what one rank more takes is told with how many the machine

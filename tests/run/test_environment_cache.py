@@ -128,8 +128,7 @@ def test_where_an_environment_lies_makes_no_difference(
     assert wheel_digest(record.read_text()) != made.facts.packages[0].record
 
 
-@pytest.mark.slow
-@pytest.mark.whole
+@pytest.mark.long
 def test_a_changed_file_is_found_and_the_environment_made_again(offered: dict[str, str]) -> None:
     """One byte, also with its old time and size, a new file, a missing one: told by name, and made
     again.

@@ -61,9 +61,8 @@ checks:
 FILES = {"scenario.yaml": SCENARIO, "subject.py": SUBJECT}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("start", ["warm", "fresh"])
-@pytest.mark.whole
 def test_two_versions_of_a_library_are_compared(
     scenario: Write, rankproof: Run, offered: dict[str, str], tmp_path: Path, start: str
 ) -> None:
@@ -166,8 +165,7 @@ def test_what_cannot_be_had_is_skipped_and_said(
     assert [str(one) for one in cell.reasons] == [f"environment of the candidate: {why}"]
 
 
-@pytest.mark.slow
-@pytest.mark.whole
+@pytest.mark.long
 def test_a_released_transformers_beside_the_installed_one(
     scenario: Write, rankproof: Run, kept_environments: dict[str, str]
 ) -> None:
@@ -240,8 +238,7 @@ def leave_records_out(facts: dict[str, Any], name: str) -> None:
                 facts["texts_left"][package["record"]] = None
 
 
-@pytest.mark.slow
-@pytest.mark.whole
+@pytest.mark.long
 def test_a_run_that_tells_other_environments_is_not_judged_the_same(
     scenario: Write, rankproof: Run, offered: dict[str, str], tmp_path: Path
 ) -> None:
@@ -342,8 +339,7 @@ def test_ranks_that_change_their_environment_spoil_the_run(
     assert "has changed since it was made" in again.err
 
 
-@pytest.mark.slow
-@pytest.mark.whole
+@pytest.mark.long
 def test_an_environment_whose_import_starts_a_thread_starts_fresh(
     scenario: Write, rankproof: Run, offered: dict[str, str]
 ) -> None:

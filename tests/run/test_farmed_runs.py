@@ -99,6 +99,7 @@ def test_a_farmed_run_is_the_local_one(
     assert "on one of 2 nodes of a Ray cluster" in (folder / "report.md").read_text()
 
 
+@pytest.mark.long
 def test_a_lost_node_uses_one_void(farmed: Callable[..., Ran]) -> None:
     """What a lost node takes along is void with that reason and made again.
 
@@ -132,6 +133,7 @@ def meet(context, *, broken):
 """
 
 
+@pytest.mark.long
 def test_our_process_gone_from_a_living_node_is_a_failure(farmed: Callable[..., Ran]) -> None:
     """A rank that ends what serves it does not void its trial: where its node is there, the trial
     failed.
@@ -151,6 +153,7 @@ def other_seed(_number: int, part: bytes) -> bytes:
     return part if not key else found + key + (b"2" if rest[:1] == b"1" else b"1") + rest[1:]
 
 
+@pytest.mark.long
 def test_a_node_that_is_not_believed_ends_the_run(farmed: Callable[..., Ran]) -> None:
     """A node that sends what it was not asked for is named with the reason, and nothing is
     signed.

@@ -183,6 +183,7 @@ def test_what_a_fault_ended_is_not_blamed_on_nobody(scenario: Write, rankproof: 
     assert (first.rank, first.what) == (1, "ended by fault gone: SIGKILL")
 
 
+@pytest.mark.whole
 def test_a_variable_that_is_read_at_import_makes_the_run_fresh(
     scenario: Write, rankproof: Run
 ) -> None:

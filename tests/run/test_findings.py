@@ -64,6 +64,7 @@ def found(scenario: Write, rankproof: Run) -> Callable[..., Ran]:
     return run
 
 
+@pytest.mark.whole
 def test_a_finding_is_shown_with_its_script(found: Callable[..., Ran], rankproof: Run) -> None:
     """SHOWN with exit code 0; the issue text has the version and the script, and a changed exit
     code is refused.

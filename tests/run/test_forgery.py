@@ -292,6 +292,7 @@ def test_a_control_that_slips_before_its_wrong_value(
     assert why in ran.out
 
 
+@pytest.mark.whole
 def test_what_a_trial_writes_beside_its_code_is_not_what_the_next_one_reads(
     scenario: Write, rankproof: Run
 ) -> None:

@@ -197,6 +197,7 @@ def test_a_rank_that_sleeps_is_not_proved_to_hang(
     assert refusal(ran.folder) == ""
 
 
+@pytest.mark.long
 def test_ranks_in_a_proof_are_numbers(evidence: Path) -> None:
     """A list in their place is a contradiction like another, and no bug of ours."""
     waits = {"0": "futex", "1": "futex", "[1]": "futex"}

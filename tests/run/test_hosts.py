@@ -39,6 +39,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     return run_command(place, "run", str(FILE), *(word for one in few for word in ("--set", one)))
 
 
+@pytest.mark.long
 def test_the_control_takes_the_wrong_byte_and_the_candidate_does_not(ran: Ran) -> None:
     """PASS: with a proof for every trial, and a report that says what hosts show and what they do
     not.
@@ -60,6 +61,7 @@ LINKS = ROOT / "scenarios" / "bad-links"
 THREE = ("--set", "matrix.ranks=[3]", "--set", 'matrix.backend=["gloo"]')
 
 
+@pytest.mark.long
 def test_what_tcp_hides_breaks_datagrams_and_is_measured(tmp_path: Path) -> None:
     """Packets overtake each other: right results in the collective, wrong ones without TCP, and
     both halves timed.

@@ -95,7 +95,7 @@ def events(ran: Ran, arm: str, index: int) -> list[dict[str, object]]:
     return [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_the_hubs_log_proves_a_fault_and_counts_requests(
     repositories: Write, rankproof: Run
 ) -> None:
@@ -150,6 +150,7 @@ def test_the_hubs_log_proves_a_fault_and_counts_requests(
         assert "TRIALS NOT PLANNED" in refused.out or "JUDGED DIFFERENTLY" in refused.out
 
 
+@pytest.mark.whole
 def test_a_fault_for_certain_ranks_strikes_those_alone(repositories: Write, rankproof: Run) -> None:
     """Each rank then has an address of its own, from the start of its interpreter.
 
@@ -177,7 +178,7 @@ def test_a_fault_for_certain_ranks_strikes_those_alone(repositories: Write, rank
     assert clients == {(0, "rank-0"), (1, "rank-1")}
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_a_fault_that_struck_nothing_voids_the_trial(repositories: Write, rankproof: Run) -> None:
     """A rule for requests that nobody made has no proof, and a candidate that passed beside it does
     not count.

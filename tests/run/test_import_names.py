@@ -294,6 +294,7 @@ def refused(workshop: Workshop) -> str:
     return reasons(ran)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("slip", SLIPS)
 def test_an_older_wheel_of_the_import_name(workshop: Workshop, slip: str) -> None:
     """The installed wheel holds what main has, the commit breaks it: INCONCLUSIVE, and the gate is
@@ -391,6 +392,7 @@ def test_a_path_that_ends_alike_elsewhere_proves_nothing(workshop: Workshop) -> 
     assert "engine/__init__.py came from outside" in refused(workshop)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", ["folder", "archive", "no RECORD"])
 def test_an_older_copy_that_comes_first(workshop: Workshop, way: str) -> None:
     """A .pth file that puts an old copy before the commit's, as a folder or an archive.
@@ -420,6 +422,7 @@ def test_an_older_copy_that_comes_first(workshop: Workshop, way: str) -> None:
     assert "engine/__init__.py came from" in refused(workshop)
 
 
+@pytest.mark.long
 def test_a_table_beside_an_editable_install(workshop: Workshop) -> None:
     """An editable install of another working tree brings its own table: the commit's is another
     one.
@@ -444,6 +447,7 @@ def test_a_table_beside_an_editable_install(workshop: Workshop) -> None:
     assert "engine/table.json" in refused(workshop)
 
 
+@pytest.mark.long
 def test_a_warm_server_hides_code_of_the_arm(workshop: Workshop) -> None:
     """A folder of the arm that is hidden by a package which the server had imported before the rank
     began.

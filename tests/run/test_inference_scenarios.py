@@ -31,7 +31,7 @@ def test_both_engines_are_asked_the_same_on_demand() -> None:
     assert {one.subject.use, other.subject.use} == {"hf-pipeline", "mlx-tensor"}
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_a_tokenizer_on_each_rank_warms_up_and_generates(rankproof: Callable[..., Ran]) -> None:
     """Two ranks give the whole model's tokens and text.
 

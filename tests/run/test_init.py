@@ -54,8 +54,7 @@ def test_it_lints_clean_and_runs_to_a_pass(rankproof: Run) -> None:
     assert ran.code == 0, ran.out + ran.err
 
 
-@pytest.mark.slow
-@pytest.mark.whole
+@pytest.mark.long
 def test_whatever_is_answered_lints_clean_and_runs_to_a_pass(
     rankproof: Run, tmp_path: Path
 ) -> None:
@@ -233,8 +232,7 @@ def test_a_program_is_written_and_run(rankproof: Run, failing: str) -> None:
     assert ran.code == 0, ran.out + ran.err
 
 
-@pytest.mark.slow
-@pytest.mark.whole
+@pytest.mark.long
 def test_two_releases_of_a_package_are_written_and_run(
     rankproof: Run, offered: dict[str, str]
 ) -> None:

@@ -99,6 +99,7 @@ def start(folder: Path, tmp_path: Path, scratch: Path) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("sign", "later"),
     [
@@ -163,6 +164,7 @@ def test_an_interrupted_run_is_marked_unfinished(
     assert list((tmp_path / "results").rglob("report.md")) == []
 
 
+@pytest.mark.whole
 def test_ctrl_c_under_nox_leaves_nobody_behind(
     scenario: Callable[..., Path], tmp_path: Path, short_tmp: Path
 ) -> None:

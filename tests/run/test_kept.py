@@ -14,6 +14,7 @@ from tests.run.test_artefacts import SCENARIO, SUBJECT
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.whole
 def test_of_a_file_that_was_not_looked_at_it_is_said(tmp_path: Path) -> None:
     """Of eight thousand artefacts the last is not looked at, which is not the same as not kept."""
     many = SUBJECT.replace(
@@ -73,6 +74,7 @@ def add(context, *, stale):
 """
 
 
+@pytest.mark.whole
 def test_logits_are_compared_as_distributions(tmp_path: Path) -> None:
     """Run, signed and judged again: the position, and the tokens there."""
     scenario = SCENARIO.replace("kind: close", "kind: distribution").replace(

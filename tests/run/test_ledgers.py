@@ -95,6 +95,7 @@ def digest(folder: Path, name: str, rank: int) -> str:
     return str(found["values"]["sha256"])
 
 
+@pytest.mark.long
 def test_the_report_names_the_first_call_that_differs(ran: Ran, place: Path) -> None:
     """Both ranks, both calls, both lines.
 
@@ -268,7 +269,7 @@ TAKEN = {
 }
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_a_subject_that_takes_its_ledger_away_does_not_pass(tmp_path: Path) -> None:
     """The name is taken, and whatever lies in its place is not a ledger.
 

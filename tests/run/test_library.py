@@ -138,6 +138,7 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+@pytest.mark.long
 def test_the_report_shows_the_lines_that_differ(ran: Ran) -> None:
     """The most changed module comes first, and does not push the others out. Files that one arm
     loaded, compiled files and large ones are named with why, and modules that no rank loaded by

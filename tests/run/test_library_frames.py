@@ -29,6 +29,7 @@ def stated(file: str, source: str) -> str:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("file", "source", "code"),
     [

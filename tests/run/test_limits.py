@@ -54,7 +54,7 @@ def run(folder: Path, *, descriptors: int) -> tuple[str, dict[str, object]]:
     return done.stdout + done.stderr, {cell["id"]: cell["skipped"] for cell in cells}
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_a_cell_that_is_too_large_for_a_limit_is_skipped(tmp_path: Path) -> None:
     """The reason names the limit, how much is needed and what raises it; the smaller cell runs."""
     said, skipped = run(tmp_path, descriptors=400)
@@ -67,7 +67,7 @@ def test_a_cell_that_is_too_large_for_a_limit_is_skipped(tmp_path: Path) -> None
     assert reason["text"] in said
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_fewer_worlds_run_side_by_side_where_that_is_too_much(tmp_path: Path) -> None:
     """One world of 64 at a time is borne, two are not: so one lane makes all trials, and says
     why.

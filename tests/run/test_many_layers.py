@@ -56,6 +56,7 @@ def thin(folder: Path, layers: int) -> Path:
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "layers", [pytest.param(6, marks=pytest.mark.whole), pytest.param(30, marks=pytest.mark.long)]
 )

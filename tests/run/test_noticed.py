@@ -42,8 +42,7 @@ def test_each_has_a_world_of_three_and_runs_on_demand(file: Path) -> None:
     assert ("on-demand" in found.tags) != (found.id == "rank-death-on-hosts")
 
 
-@pytest.mark.whole
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("file", "settings"),
     [

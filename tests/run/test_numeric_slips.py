@@ -126,6 +126,7 @@ def words(found: Ran) -> dict[str, tuple[str, set[str]]]:
     return told
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "check",
     [
@@ -169,7 +170,7 @@ def test_whoever_does_not_report_is_not_wrong(tmp_path: Path, check: str) -> Non
     )
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_what_is_stated_to_be_missing_of_another_shape_or_not_finite_is_a_pass(
     tmp_path: Path,
 ) -> None:

@@ -166,7 +166,7 @@ printf '%s\\n' '{"event": "done"}' >&3
 """
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("slow", "code"), [("", 0), ('[ "$RANKPROOF_WITH_FIXED" = true ] || sleep 30', 2)]
 )

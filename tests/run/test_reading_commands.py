@@ -17,7 +17,7 @@ ISOLATED = ("unshare", "--user", "--map-root-user", "--net")
 CONNECTS = "import socket; socket.create_connection(('192.0.2.1', 9), timeout=1)"
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_nothing_of_a_scenario_is_executed(
     scenario: Callable[..., Path], rankproof: Callable[..., Ran], tmp_path: Path
 ) -> None:

@@ -121,6 +121,7 @@ def test_ranks_are_compared_with_the_reference(ran: Ran, place: Path) -> None:
     ), verified.out
 
 
+@pytest.mark.whole
 def test_a_try_compares_with_the_reference_too(tmp_path: Path) -> None:
     """One trial of each arm: the candidate passes, the control fails as required.
 
@@ -157,6 +158,7 @@ def test_one_reference_for_all_cells(tmp_path: Path) -> None:
     assert verify(tmp_path, ran.folder / "report.md").code == 0
 
 
+@pytest.mark.whole
 def test_a_reference_that_gives_two_answers_decides_nothing(tmp_path: Path) -> None:
     """INCONCLUSIVE, with the place and the difference; whatever the candidate did."""
     scenario = SCENARIO.replace(
@@ -189,6 +191,7 @@ def test_a_reference_that_fails_ends_the_run(tmp_path: Path) -> None:
     assert not (ran.results / "latest").exists()
 
 
+@pytest.mark.whole
 def test_a_reference_without_time_says_how_far_it_was(tmp_path: Path) -> None:
     """Who has a slow one learns what to set, and by what it said last whether it was slow or
     hung.

@@ -74,7 +74,7 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path, 
     return tmp_path / "empty" / "bin" / "python", offered, base
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_only_what_has_to_move_moves(empty: tuple[Path, Path, Interpreter]) -> None:
     """Packages that a version does not fit are freed one by one, and named with both versions; all
     others are held, older than the newest too.
@@ -103,7 +103,7 @@ def test_only_what_has_to_move_moves(empty: tuple[Path, Path, Interpreter]) -> N
     assert old.plan.known_bytes > 0
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_a_conflict_that_nothing_held_causes_is_raised(
     empty: tuple[Path, Path, Interpreter],
 ) -> None:

@@ -119,7 +119,7 @@ def test_noise_without_chunks_is_not_measured_in_chunks() -> None:
         )
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_an_answer_of_another_request_is_seen(rankproof: Callable[..., Ran]) -> None:
     """Behind a prefix that is in the cache each gets its own answer.
 

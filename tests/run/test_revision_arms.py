@@ -372,8 +372,7 @@ def test_inputs_and_links_are_not_code(tmp_path: Path, staged: Callable[..., Sta
 # -- whole runs --------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.whole
+@pytest.mark.long
 def test_a_revision_against_its_fix_is_a_pass_that_verifies(tmp_path: Path, rankproof: Any) -> None:
     """`--repo`, `--candidate` and `--control` run two commits.
 
@@ -408,8 +407,7 @@ def test_a_revision_against_its_fix_is_a_pass_that_verifies(tmp_path: Path, rank
     assert verified.code == 0, verified.out
 
 
-@pytest.mark.slow
-@pytest.mark.whole
+@pytest.mark.long
 def test_two_names_of_one_tree_are_inconclusive(tmp_path: Path, rankproof: Any) -> None:
     """A candidate and a control at the same tree prove nothing, whatever they are called."""
     folder = scenario_in(make(tmp_path / "proj") / "meet")
@@ -420,8 +418,7 @@ def test_two_names_of_one_tree_are_inconclusive(tmp_path: Path, rankproof: Any) 
         assert "both arms have the same code" in ran.out
 
 
-@pytest.mark.slow
-@pytest.mark.whole
+@pytest.mark.long
 def test_rankproof_can_be_its_own_subject(tmp_path: Path, rankproof: Any) -> None:
     """An arm that holds a package `harness` runs that package, while the rank's own runtime goes on
     beside it.

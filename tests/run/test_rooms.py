@@ -67,8 +67,7 @@ def verified(ran: Ran, rankproof: Run) -> bool:
     return rankproof("verify", str(ran.folder / "report.md"), "--signer", fingerprint).code == 0
 
 
-@pytest.mark.slow
-@pytest.mark.whole
+@pytest.mark.long
 def test_a_cold_cache_is_cold_in_every_trial_of_every_run(
     scenario: Write, rankproof: Run, short_tmp: Path
 ) -> None:
@@ -98,8 +97,7 @@ def test_a_cold_cache_is_cold_in_every_trial_of_every_run(
     assert "a later trial could read data that an earlier trial left there" in report
 
 
-@pytest.mark.slow
-@pytest.mark.whole
+@pytest.mark.long
 def test_a_home_of_the_scenario_is_copied_for_each_world_and_in_the_evidence(
     scenario: Write, rankproof: Run
 ) -> None:
@@ -138,7 +136,7 @@ def test_a_home_of_the_scenario_is_copied_for_each_world_and_in_the_evidence(
     assert again.record.run.reproduces is not None
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_a_home_of_the_scenario_is_there_when_it_is_tried(scenario: Write, rankproof: Run) -> None:
     """`--try` copies the folder for its worlds as a run does: what is tried is what would run."""
     text = MEETING.replace("world: {", "world: {home: house, ")
@@ -150,8 +148,7 @@ def test_a_home_of_the_scenario_is_there_when_it_is_tried(scenario: Write, rankp
     assert "  candidate: passed, in " in tried.out, tried.out + tried.err
 
 
-@pytest.mark.slow
-@pytest.mark.whole
+@pytest.mark.long
 def test_a_model_that_only_the_user_has_is_named(
     scenario: Write, rankproof: Run, tmp_path: Path
 ) -> None:

@@ -115,6 +115,7 @@ def trial_of(ran: Ran, name: str = "candidate-00000") -> Path:
     return ran.folder / "evidence" / ran.record.judgement.cells[0].slug / name
 
 
+@pytest.mark.whole
 def test_a_server_per_trial_and_a_broken_server_in_the_control(
     served: Callable[..., Ran], rankproof: Run
 ) -> None:
@@ -142,6 +143,7 @@ def test_a_server_per_trial_and_a_broken_server_in_the_control(
     assert verified.code == 0, verified.out
 
 
+@pytest.mark.whole
 def test_a_server_that_dies_at_its_first_request_is_named(
     served: Callable[..., Ran], rankproof: Run
 ) -> None:
@@ -181,6 +183,7 @@ def test_a_program_that_is_not_here_skips_the_cell(served: Callable[..., Ran]) -
     assert "service engine: program no-such-server: it is not in PATH" in ran.out
 
 
+@pytest.mark.whole
 def test_faults_strike_processes_of_a_service(served: Callable[..., Ran], rankproof: Run) -> None:
     """A kill at an event of a rank, proved by the keeper of the service."""
     faults = """
@@ -207,7 +210,7 @@ faults:
     assert verified.code == 3
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_a_server_that_is_paused_answers_later(served: Callable[..., Ran]) -> None:
     """It was stopped while the rank waited for its answer, and continued."""
     fault = "{id: stops, kind: pause, service: engine, ranks: [0], at: request.begin, for: 300ms}"
@@ -222,6 +225,7 @@ def test_a_server_that_is_paused_answers_later(served: Callable[..., Ran]) -> No
     assert moments["answer"] - moments["request.begin"] >= 300_000_000  # type: ignore[operator]
 
 
+@pytest.mark.whole
 def test_trials_of_a_cell_share_a_server_and_the_bound_is_over_starts(
     served: Callable[..., Ran], rankproof: Run
 ) -> None:
@@ -298,7 +302,7 @@ def test_a_service_finds_the_inputs_by_name(served: Callable[..., Ran]) -> None:
     assert (tally.counted, tally.failed) == (1, 0)
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_the_reference_has_one_process_of_each_service(served: Callable[..., Ran]) -> None:
     """Whatever the cell's axis says; it is asked by the candidate's code."""
     text = SCENARIO.replace(
@@ -334,6 +338,7 @@ def ask(context, path="/"):
 """
 
 
+@pytest.mark.whole
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc")
 @pytest.mark.parametrize("text", [SCENARIO, KEPT], ids=["trial", "cell"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
@@ -396,7 +401,7 @@ ON_HOSTS = SCENARIO.replace(
 ).replace("value: answer.text, to: right", "value: answer.text, to: host-1")
 
 
-@pytest.mark.whole
+@pytest.mark.long
 @pytest.mark.skipif(bool(refusal()), reason="test hosts cannot be created on this machine")
 def test_processes_of_a_service_are_on_hosts_of_their_own(
     served: Callable[..., Ran], rankproof: Run
@@ -432,6 +437,7 @@ def test_a_link_between_processes_of_a_service_is_cut(served: Callable[..., Ran]
     assert all(strike.proved and "packets" in strike.description for strike in strikes)
 
 
+@pytest.mark.whole
 def test_a_control_whose_server_never_starts_is_no_control(served: Callable[..., Ran]) -> None:
     """Whatever fails then fails for want of a server: a slip in a flag would be a perfect bug."""
     ran = served(SCENARIO.replace("[--wrong]", "[--unable]"))
@@ -465,7 +471,7 @@ def test_a_start_that_ends_between_two_trials_has_failed(served: Callable[..., R
     assert "engine ended by itself in" in (ran.folder / "report.md").read_text()
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_a_server_of_somebody_else_on_the_port_is_not_the_service(
     served: Callable[..., Ran],
 ) -> None:
@@ -497,7 +503,7 @@ signal.pause()
     assert "another program answers on its port" in report
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_a_server_that_drips_headers_for_ever_is_not_ready(served: Callable[..., Ran]) -> None:
     """The time is for the whole answer."""
     drips = """
@@ -524,7 +530,7 @@ while True:
     assert "it did not answer GET /health within 1 s" in (ran.folder / "report.md").read_text()
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_files_of_a_service_lie_beside_a_ready_subject(served: Callable[..., Ran]) -> None:
     """With `use` there is no folder of code but for these."""
     text = SCENARIO.replace("  entry: subject:ask\n", "  use: openai-client\n")
@@ -548,6 +554,7 @@ def forged(ran: Ran, rankproof: Run, name: str, old: str, new: str) -> str:
     return verified.out
 
 
+@pytest.mark.whole
 def test_what_two_files_tell_of_one_service_is_held_together(
     served: Callable[..., Ran], rankproof: Run
 ) -> None:
@@ -577,7 +584,7 @@ def test_what_two_files_tell_of_one_service_is_held_together(
     assert verified.code == 3
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_a_control_may_have_to_fail_by_its_server(served: Callable[..., Ran]) -> None:
     """A check about a service fails on every rank, and so may be what a control must fail."""
     text = SCENARIO.replace("must_fail: {check: right", "must_fail: {check: engine-serves")

@@ -39,7 +39,7 @@ def test_every_model_that_an_engine_splits_is_swept(engine: str) -> None:
 @pytest.mark.parametrize(
     ("engine", "model", "ranks", "rule"),
     [
-        ("hf-tensor", "mixtral", 2, "plain"),
+        pytest.param("hf-tensor", "mixtral", 2, "plain", marks=pytest.mark.long),
         ("mlx-pipeline", "qwen2", 2, "gap"),
         ("hf-pipeline", "recall", 4, "gap"),
     ],

@@ -39,8 +39,7 @@ def test_scenarios_that_take_their_time_run_on_demand() -> None:
         assert found.scenario.subject.control is not None
 
 
-@pytest.mark.slow
-@pytest.mark.whole
+@pytest.mark.long
 def test_half_a_file_is_noticed_by_the_loader_and_not_by_the_hubs_cache(
     rankproof: Callable[..., Ran],
 ) -> None:
@@ -54,8 +53,7 @@ def test_half_a_file_is_noticed_by_the_loader_and_not_by_the_hubs_cache(
     assert (cell.candidate.failed, cell.control.as_stated) == (0, 1), ran.out + ran.err
 
 
-@pytest.mark.slow
-@pytest.mark.whole
+@pytest.mark.long
 def test_a_shared_tokenizer_gives_wrong_ids_and_one_for_each_thread_does_not(
     rankproof: Callable[..., Ran],
 ) -> None:
@@ -73,6 +71,7 @@ def test_a_shared_tokenizer_gives_wrong_ids_and_one_for_each_thread_does_not(
     assert (ran.code, ran.record.judgement.verdict) == (0, "PASS"), ran.out + ran.err
 
 
+@pytest.mark.long
 # Every rank imports transformers anew, which takes a minute for both.
 @pytest.mark.parametrize(
     "file",
@@ -96,8 +95,7 @@ def test_code_that_is_not_whole_yet_is_imported_by_transformers_and_not_by_the_l
     ] == [True, True]
 
 
-@pytest.mark.slow
-@pytest.mark.whole
+@pytest.mark.long
 def test_code_whose_writer_is_not_stopped_is_imported_whole(rankproof: Callable[..., Ran]) -> None:
     """Without the stop every rank of the candidate and the writer of the control load the same
     tokenizer: it is the stop that the verdict is about.

@@ -33,8 +33,7 @@ def test_both_are_claims_that_run_on_demand() -> None:
         assert found.notes == ()
 
 
-@pytest.mark.slow
-@pytest.mark.whole
+@pytest.mark.long
 def test_faults_of_a_hub_make_plain_transformers_wrong_and_our_loader_say_so(
     rankproof: Callable[..., Ran], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -44,8 +44,7 @@ def lines(folder: Path, *names: str) -> str:
 # -- extras and requirements -------------------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.whole
+@pytest.mark.long
 def test_an_extra_brings_what_it_stands_for(offered: dict[str, str]) -> None:
     """An extra installs its packages, and one that the package does not have is an error, not a
     smaller environment.
@@ -62,8 +61,7 @@ def test_an_extra_brings_what_it_stands_for(offered: dict[str, str]) -> None:
         provide(Environment(packages={"able[moar]": "1.0"}))
 
 
-@pytest.mark.slow
-@pytest.mark.whole
+@pytest.mark.long
 def test_a_file_of_requirements_is_all_that_is_installed(offered: dict[str, str]) -> None:
     """By hash and complete: a line too few, another file of the same version, each stops the run by
     name.
@@ -97,8 +95,7 @@ def test_a_file_of_requirements_is_all_that_is_installed(offered: dict[str, str]
         provide(asked, given(f"{whole}\n# made again\n"))
 
 
-@pytest.mark.slow
-@pytest.mark.whole
+@pytest.mark.long
 def test_torch_that_would_bring_cuda_is_refused(offered: dict[str, str]) -> None:
     """On the CPU the build for it is taken where pip finds one.
 
@@ -138,8 +135,7 @@ BY_FILE = SCENARIO.replace("{packages: {own: {path: ../own}}}", "{requirements: 
 )
 
 
-@pytest.mark.slow
-@pytest.mark.whole
+@pytest.mark.long
 def test_a_file_of_requirements_is_evidence(
     scenario: Write, rankproof: Run, offered: dict[str, str], tmp_path: Path
 ) -> None:

@@ -136,6 +136,7 @@ def one_world(tmp_path: Path, check: str, cases: Sequence[str]) -> Ran:
     return run_command(tmp_path, "run", str(folder))
 
 
+@pytest.mark.whole
 def test_an_array_that_says_nothing_and_a_tolerance_that_allows_it(tmp_path: Path) -> None:
     """Zeros, one constant, NaN in most rows, numbers below the tolerance: toothless, and it
     verifies.
@@ -163,7 +164,7 @@ def test_an_array_that_says_nothing_and_a_tolerance_that_allows_it(tmp_path: Pat
     assert verified.code == 0, verified.out + verified.err
 
 
-@pytest.mark.whole
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("check", "cases", "off", "words"),
     [

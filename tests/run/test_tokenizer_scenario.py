@@ -39,6 +39,7 @@ def test_the_tokenizer_is_the_one_its_script_makes(tmp_path: Path) -> None:
     assert fold(made) == load_scenario(SCENARIO).scenario.inputs["tokenizer"].sha256
 
 
+@pytest.mark.long
 def test_few_trials_reach_a_verdict_with_values_of_every_rank(rankproof: Run) -> None:
     """The report shows class, backend, vocabulary size, round trip, pid and imports of each
     rank.
@@ -57,6 +58,7 @@ def test_few_trials_reach_a_verdict_with_values_of_every_rank(rankproof: Run) ->
     assert "assert tokenizer" in report
 
 
+@pytest.mark.long
 def test_fresh_ranks_reach_the_same_verdict(rankproof: Run) -> None:
     """With a new interpreter per rank the answer is the same, and the report no longer lists what
     warm start hides.
@@ -86,6 +88,7 @@ def test_a_tokenizer_of_the_users_takes_its_place(rankproof: Run, tmp_path: Path
     assert str(tmp_path) not in (ran.folder / "report.md").read_text()
 
 
+@pytest.mark.long
 def test_a_tokenizer_of_the_hub_takes_its_place(rankproof: Run, tmp_path: Path) -> None:
     """`--set inputs.tokenizer=hub-id@revision` goes through huggingface_hub, and the record names
     the commit.

@@ -28,7 +28,7 @@ UNCHANGED = (
 SILENT = "The run did not record whether the ranks exchanged anything"
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_what_a_pass_does_not_show_is_told(scenario: Write, rankproof: Run) -> None:
     """An axis that `**kw` takes and ranks that nobody asks are told once, and a thread's traceback
     stands out; the report verifies.

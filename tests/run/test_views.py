@@ -231,6 +231,7 @@ def test_the_page_is_the_same_everywhere(
     assert drawn[0] == drawn[1]
 
 
+@pytest.mark.whole
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium here to lay the page out")
 @pytest.mark.parametrize("which", ["good", "bad"])
 def test_nothing_overflows(pair: Pair, tmp_path: Path, which: str) -> None:

@@ -76,7 +76,7 @@ def test_fisher_two_sided(table: tuple[int, int, int, int], expected: float) -> 
 TRIALS = st.integers(0, 150).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_fisher_is_scipys() -> None:
     """SciPy's two-sided test gives the same p for any two counts."""
     from scipy import stats

@@ -86,6 +86,7 @@ def test_nothing_that_was_not_compared_is_reported_as_equal(correct: str) -> Non
     assert (done["same"], done["streamed_equal"], done["alone_equal"]) == (None, None, None)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("defect", "values"),
     [
@@ -216,7 +217,7 @@ def test_what_a_fault_raises_at_an_event_ends_the_rank(correct: str, concurrency
             client.run(StruckContext(), concurrency=concurrency)
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_the_most_requests_stay_within_the_events_of_a_rank() -> None:
     """As many requests as lint lets through, each with as much in it as an event takes."""
     fields = {
@@ -311,7 +312,7 @@ def test_a_scenario_needs_no_python() -> None:
         parse_scenario(SCENARIO.replace("tokens: 16", "tokens: 17").encode(), name="s.yaml")
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_ranks_ask_a_server(correct: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Real ranks, with the files that an arm gets, agree on the answers."""
     launch_of = test_ready.launch_of

@@ -211,7 +211,7 @@ def test_the_code_stands_alone() -> None:
                     assert not ours, name
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("name", "size"),
     [
@@ -244,7 +244,7 @@ def test_it_works_in_worlds_of_every_kind(pool: ServerPool, name: str, size: int
         assert [history.exit(rank).event.values["code"] for rank in range(size)] == [0] * size  # type: ignore[union-attr]
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
@@ -275,6 +275,7 @@ def test_more_ranks_than_layers_is_refused_by_the_subject(pool: ServerPool) -> N
     assert error.event.values["message"] == "1 layers cannot be split over 2 ranks; raise layers"
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("backend", ["gloo", "none"])
 def test_a_tokenizer_is_the_same_on_every_rank(pool: ServerPool, backend: str) -> None:
     """Loaded, identified and used.

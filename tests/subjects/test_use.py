@@ -354,8 +354,7 @@ def ann(tmp_path: Path) -> Person:
     return Person(tmp_path / "ann")
 
 
-@pytest.mark.slow
-@pytest.mark.whole
+@pytest.mark.long
 def test_a_report_of_a_ready_subject_is_reproduced(
     ann: Person, project: Path, tmp_path: Path
 ) -> None:

@@ -153,7 +153,7 @@ def test_lines_of_the_body() -> None:
     assert stated_time(b"Made: `yesterday`\n") is None
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_any_changed_byte_is_refused(run: Run) -> None:
     """A hundred random changes of one byte, anywhere in a good folder, are all refused."""
     dice = random.Random(20260103)

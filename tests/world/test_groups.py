@@ -102,6 +102,7 @@ def test_watching_leaves_no_trace_in_the_subject(live: Live) -> None:
     assert not any(frame["file"].endswith("rank/groups.py") for frame in error["frames"])
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("backend", "warm"),
     [("none", True), ("gloo", True), pytest.param("none", False, marks=pytest.mark.slow)],

@@ -389,8 +389,7 @@ def test_a_rank_that_kills_what_watches_it_makes_the_trial_void(
     assert prompt(lived, after=6.0)
 
 
-@pytest.mark.whole
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_keeper_that_was_stopped_does_not_hold_the_harness(
     live: Live, prompt: Prompt, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,6 +85,7 @@ def _nothing_left(
         assert len(ports.take(20)) == 20
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("lines", "later"), [(lines, round(MOMENTS.uniform(*span), 2)) for lines, span in SPANS]
 )
@@ -137,6 +138,7 @@ with ServerPool() as pool:
     ] == []
 
 
+@pytest.mark.whole
 @pytest.mark.skipif(hosts.refusal() is not None, reason="this machine cannot have test hosts")
 @pytest.mark.parametrize("everything", [True, False], ids=["everything-going-on", "any-moment"])
 def test_sigkill_with_ranks_on_test_hosts(
@@ -171,6 +173,7 @@ def test_sigkill_with_ranks_on_test_hosts(
             assert dwellers(own).isdisjoint(there)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("driver", [["hold"]], indirect=True, ids=["gate-held"])
 def test_sigkill_with_everything_going_on(
     driver: Driver, leftovers: Callable[..., set[int]], live: Any
@@ -186,6 +189,7 @@ def test_sigkill_with_everything_going_on(
     assert live("calm:gather").passed
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_ends_everything_in_order(
     driver: Driver, leftovers: Callable[..., set[int]], number: signal.Signals
@@ -212,6 +216,7 @@ def test_an_interrupt_while_servers_start(
     _nothing_left(driver, leftovers)
 
 
+@pytest.mark.whole
 def test_a_killed_server_takes_its_ranks_along(
     order: Callable[..., Any], pool: Any, live: Any, prompt: Callable[..., bool]
 ) -> None:

@@ -28,7 +28,7 @@ echo "{\\"event\\": \\"told\\", \\"values\\": {\\"rank\\": $RANKPROOF_RANK, \\"s
 """
 
 
-@pytest.mark.whole
+@pytest.mark.long
 @pytest.mark.parametrize("size", [16, 32, 64])
 @pytest.mark.parametrize("backend", ["gloo", "mlx-ring"])
 def test_many_ranks_meet_again_and_again(
@@ -51,7 +51,7 @@ def test_many_ranks_meet_again_and_again(
         assert max(walls) < statistics.median(walls) + 4.0
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_64_programs_and_64_ranks_without_a_group(
     live: Live, tmp_path: Path, often: Callable[..., range]
 ) -> None:
@@ -89,7 +89,7 @@ def test_a_hang_of_64_ranks_is_proved(live: Live) -> None:
         assert [("last_stays_away" in found) for found in functions] == [True, True], rank
 
 
-@pytest.mark.whole
+@pytest.mark.long
 @pytest.mark.parametrize("entry", ["crowding:everybody_computes", "crowding:last_computes"])
 def test_64_ranks_that_are_only_slow_do_not_hang(live: Live, entry: str) -> None:
     """More ranks than cores, each of which waits for its turn at the processor, or all for one that
@@ -101,7 +101,7 @@ def test_64_ranks_that_are_only_slow_do_not_hang(live: Live, entry: str) -> None
     assert unproved[0].event.values["code"] == "moving"
 
 
-@pytest.mark.whole
+@pytest.mark.long
 @pytest.mark.parametrize("later", [0, 10, 30, 60])
 def test_a_harness_killed_while_64_ranks_start(
     short_tmp: Path, leftovers: Callable[..., set[int]], later: int

@@ -25,6 +25,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "size", [2, *(pytest.param(size, marks=pytest.mark.slow) for size in range(3, 9))]
 )
@@ -70,7 +71,7 @@ def test_fresh_ranks_make_the_same_ring(live: Live) -> None:
     assert lived.survivors == 0
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_no_rank_ever_sleeps_because_it_connected_too_early(
     live: Live, size: int, often: Callable[..., range]
@@ -149,7 +150,7 @@ def test_the_others_end_when_a_rank_is_killed_in_a_collective(live: Live, victim
     assert lived.survivors == 0
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_a_hang_in_a_collective_gives_stacks(live: Live) -> None:
     """At the deadline each rank's stack says where it waits: in the collective, or away from it."""
     lived = live("ring:one_stays_away", size=3, backend="mlx-ring", deadline=2.0)
@@ -181,8 +182,7 @@ def test_a_rank_that_dies_before_it_joined_ends_the_others(live: Live, dead: int
     assert lived.survivors == 0
 
 
-@pytest.mark.whole
-@pytest.mark.slow
+@pytest.mark.long
 def test_ranks_compile_kernels(live: Live, ground: Path, tmp_path: Path) -> None:
     """What MLX compiles in forked ranks works.
 
@@ -306,7 +306,7 @@ def test_without_ports_the_trial_is_void(live: Live, monkeypatch: pytest.MonkeyP
     assert "rank.started" not in {event.name for event in lived.capture.events}
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 @pytest.mark.parametrize("backend", ["gloo", "mlx-ring"])
 def test_eight_ranks_meet_again_and_again(
     live: Live, backend: str, often: Callable[..., range]

@@ -48,7 +48,7 @@ def test_every_size_is_a_whole_group(live: Live, size: int) -> None:
     assert lived.survivors == 0
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_fresh_ranks_are_the_same_ranks(live: Live) -> None:
     """A new interpreter per rank gives the same group, and the same life."""
     lived = live("calm:gather", warm=False)
@@ -66,7 +66,7 @@ def test_fresh_ranks_are_the_same_ranks(live: Live) -> None:
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_a_fresh_rank_that_hangs_or_dies_is_found(live: Live) -> None:
     """Fresh ranks are stopped, described and reaped as warm ones are."""
     # Without a group: ranks that import torch first may take longer than any deadline on a busy
@@ -108,7 +108,7 @@ def test_a_rank_sees_the_allow_list_only(live: Live) -> None:
         assert found[0]["folder"] != found[1]["folder"]
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_a_variable_read_at_import_belongs_to_the_server(live: Live, pool: ServerPool) -> None:
     """torch's threads follow OMP_NUM_THREADS, because such a variable gets a server of its own."""
     env = {"OMP_NUM_THREADS": "2"}  # alone: our default for MKL must not undo it
@@ -306,7 +306,7 @@ def test_closing_the_pool_ends_a_running_world(order: Callable[..., Any], ground
     assert "harness.error" in {event.name for event in captures[0].events}
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_worlds_in_a_row_and_in_two_lanes(
     live: Live, pool: ServerPool, order: Callable[..., Any], often: Callable[..., range]
 ) -> None:

@@ -103,7 +103,7 @@ def test_steps_are_signed_runs_and_one_that_was_changed_is_made_again(
     assert words(swapped) == {"1.0": "RIGHT", "1.1": "AT FAULT"}
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_the_controls_version_is_shown_by_the_control(bisect: Bisect, offer: Offer) -> None:
     """Where the candidate would get the control's version, the scenario runs as it stands, and its
     control shows that version: one run for both ends. No more than two environments are there.
@@ -122,7 +122,7 @@ def test_the_controls_version_is_shown_by_the_control(bisect: Bisect, offer: Off
     assert len(left) == 1, "the control's environment stays"
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_a_rare_defect_is_not_called_mended(bisect: Bisect, offer: Offer) -> None:
     """A version whose trials all passed cannot be told where the defect is too rare for so few
     trials; the number that would do is named, and does.
@@ -137,7 +137,7 @@ def test_a_rare_defect_is_not_called_mended(bisect: Bisect, offer: Offer) -> Non
     assert "first good version: 1.1; last faulty version: 1.0" in many.out, many.out + many.err
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_another_package_first_on_the_path_is_noticed(
     bisect: Bisect, offer: Offer, tmp_path: Path
 ) -> None:
@@ -161,7 +161,7 @@ def test_a_version_that_is_too_old_is_not_at_fault(bisect: Bisect, offer: Offer)
     assert "AttributeError" in kept(ran)["answer"]
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_a_companion_that_had_to_move_is_named(bisect: Bisect, offer: Offer) -> None:
     """A version that needs an older companion runs with that, and the table names both. Where that
     happens at the border itself, the companion is named as a possible cause.
@@ -174,7 +174,7 @@ def test_a_companion_that_had_to_move_is_named(bisect: Bisect, offer: Offer) -> 
     assert kept(ran)["steps"][0]["moved"] == {"steady": ["2.0", "1.0"]}
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_both_ends_with_one_answer_are_said(bisect: Bisect, offer: Offer) -> None:
     """Ends that do not differ are said to, and --every finds what came and went between them."""
     env = offer({"1.0": RIGHT, "1.1": WRONG, "1.3": RIGHT})

@@ -76,7 +76,7 @@ def aim_of(folder: Path, text: str) -> Aim:
     return aim(load_scenario(folder), "wobbly")
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_the_command_line_is_refused_with_what_there_is(bisect: Bisect, offer: Offer) -> None:
     """torch, an unknown version, a yanked one and an environment that is too large are refused, and
     nothing is run.

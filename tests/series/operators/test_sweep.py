@@ -95,6 +95,7 @@ def dtensor(expression: str, **axes: str) -> OperatorCell:
     return OperatorCell(library="dtensors", operator=expression, axes={**usual, **axes})
 
 
+@pytest.mark.long
 def test_a_needle_in_the_result_of_one_rank_is_seen(ask: Callable[..., list[Outcome]]) -> None:
     """The same call without it is right: the eye sees one element, and nothing else."""
     found = ask(cell(), needle(cell()), dtensor("x.sum(0)"), needle(dtensor("x.sum(0)")))[:2]
@@ -102,6 +103,7 @@ def test_a_needle_in_the_result_of_one_rank_is_seen(ask: Callable[..., list[Outc
     assert found[1].ranks == [0]
 
 
+@pytest.mark.long
 def test_a_rank_that_dies_or_stands_still_costs_a_world_and_is_named(
     ask: Callable[..., list[Outcome]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,6 +239,7 @@ def _sign_again(folder: Path, record: OperatorsRecord, key: Path) -> None:
     (folder / "report.md").write_bytes(footer.attach(body, signature))
 
 
+@pytest.mark.long
 def test_a_sweep_that_was_killed_goes_on_with_the_parts_that_are_missing(
     key: Path, tmp_path: Path
 ) -> None:

@@ -31,7 +31,7 @@ def test_fifty_prompts_lie_around_the_boundaries() -> None:
     assert found == prompts()
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_the_space_is_four_models_in_every_sharding_of_both_engines() -> None:
     """None of its cells is one that an engine refuses."""
     walked = [

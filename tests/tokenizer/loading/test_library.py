@@ -73,7 +73,7 @@ def python(script: str, *arguments: object) -> str:
     return ended.stdout.strip()
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_first_loads_in_eight_threads(small_files: dict[str, bytes], tmp_path: Path) -> None:
     """Eight threads whose first act is to load, which is also the first import of transformers, all
     get the same.

@@ -90,7 +90,7 @@ def test_the_matrix_sees_another_tokenizer(
     assert Counter(outcome.verdict for outcome in found) == {"different": 2}, found
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_no_fault_sticks(matrix: ModuleType, folder: Path, tmp_path: Path) -> None:
     """After a 404 with a commit for any file, the same cache gives the right tokenizer once the hub
     is healthy.

@@ -97,7 +97,7 @@ def test_a_killed_fetch_costs_only_the_rest(fake: FakeHub, tmp_path: Path) -> No
     assert not list(tmp_path.glob(".partial-*"))
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_a_line_that_is_cut_again_and_again(fake: FakeHub, tmp_path: Path) -> None:
     """A server that hangs up after each few bytes is asked for the rest as often as that takes, not
     eight times.

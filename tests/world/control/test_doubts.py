@@ -84,7 +84,7 @@ STANDS = (
 )
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 @pytest.mark.parametrize("way", [*SEEN, *STANDS])
 def test_what_the_kernel_shows_of_a_way_to_go_on_is_named(
     way: str, outside: dict[str, str], tmp_path: Path
@@ -222,8 +222,7 @@ def test_no_way_of_being_slow_is_proved_hung(
     assert proved == []
 
 
-@pytest.mark.slow
-@pytest.mark.whole
+@pytest.mark.long
 def test_real_hangs_are_proved_beside_threads_that_are_said_to_poll(
     live: Callable[..., Lived], pool: ServerPool
 ) -> None:
@@ -240,8 +239,7 @@ def test_real_hangs_are_proved_beside_threads_that_are_said_to_poll(
     assert "must_fail.hang.polls" in why(unnamed["beside_a_heartbeat"])
 
 
-@pytest.mark.slow
-@pytest.mark.whole
+@pytest.mark.long
 def test_a_loop_is_told_from_a_sleep_and_from_polling(
     live: Callable[..., Lived], pool: ServerPool
 ) -> None:
@@ -266,7 +264,7 @@ def test_a_loop_is_told_from_a_sleep_and_from_polling(
         assert found[way].history.noted("world.still")[0].event.values["busy"] == [0, 1]
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_a_watched_world_stands_still_for_all_of_within(
     live: Callable[..., Lived], pool: ServerPool
 ) -> None:
@@ -278,7 +276,7 @@ def test_a_watched_world_stands_still_for_all_of_within(
     assert values["watched"] is True
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 @pytest.mark.parametrize("way", ["accepts", "tells"])
 def test_a_watched_world_that_moves_after_a_window_is_not_proved(
     live: Callable[..., Lived], pool: ServerPool, tmp_path: Path, way: str

@@ -112,7 +112,7 @@ def test_a_world_that_stands_still_is_proved_to_hang(
     assert set(spinning) == {"0"}
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_a_world_that_is_only_slow_is_never_proved_to_hang(
     live: Callable[..., Lived], pool: ServerPool
 ) -> None:

@@ -148,6 +148,7 @@ def test_every_call_of_torch_is_seen_and_agrees(called: Callable[..., Called]) -
     assert all(call.site.startswith("calling.py:") for call in calls)
 
 
+@pytest.mark.whole
 def test_a_recorder_in_c_writes_what_python_writes(
     called: Callable[..., Called], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,6 +201,7 @@ def test_a_missing_send_is_named_with_both_lines(called: Callable[..., Called]) 
     ]
 
 
+@pytest.mark.whole
 def test_swapped_receives_are_named_with_both_lines(called: Callable[..., Called]) -> None:
     """A send that nobody takes is named beside the receive in which its rank stands instead."""
     world = called("swapped_receives", deadline=2.0)
@@ -318,6 +320,7 @@ def test_calls_of_mlx_are_seen_in_order(called: Callable[..., Called]) -> None:
     assert [side[:2] for side in world.sides()] == [(0, "all_max #3"), (1, "all_sum #3")]
 
 
+@pytest.mark.whole
 @needs_ring
 def test_a_call_that_mlx_compiles_is_not_observed(called: Callable[..., Called]) -> None:
     """It is traced once and runs three times: the ledger says so, and there is nothing to agree on.
@@ -354,7 +357,7 @@ def test_a_mesh_of_tensors_is_seen(called: Callable[..., Called]) -> None:
     )
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_collectives_that_torch_compiles_are_seen(called: Callable[..., Called]) -> None:
     """Each time that they run, digested too, with the compiled function.
 

@@ -108,8 +108,7 @@ def test_each_way_has_its_words() -> None:
     assert lingering.SLOW.keys() == WORDS.keys()
 
 
-@pytest.mark.slow
-@pytest.mark.whole
+@pytest.mark.long
 def test_no_other_way_of_being_slow_is_proved_hung(
     live: Callable[..., Lived], pool: ServerPool, outside: dict[str, str]
 ) -> None:
@@ -131,8 +130,7 @@ def test_no_other_way_of_being_slow_is_proved_hung(
     assert missed == {}
 
 
-@pytest.mark.slow
-@pytest.mark.whole
+@pytest.mark.long
 def test_more_real_hangs_are_proved(live: Callable[..., Lived], pool: ServerPool) -> None:
     """Deadlocks beside a listener of logs and idle pools, of tasks, of a child, and beside sockets
     that nobody uses.
@@ -143,8 +141,7 @@ def test_more_real_hangs_are_proved(live: Callable[..., Lived], pool: ServerPool
     assert {way: why(one) for way, one in found.items() if why(one)} == {}
 
 
-@pytest.mark.slow
-@pytest.mark.whole
+@pytest.mark.long
 def test_a_group_with_a_timeout_is_told_from_one_that_hangs(live: Callable[..., Lived]) -> None:
     """A timeout of gloo, its barrier or its store that ends before the deadline is sleep.
 

@@ -226,7 +226,7 @@ until [ "$(($(now) - begin))" -ge 2 ]; do :; done
 """
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("end", "deadline", "whole", "passed"),
     [

@@ -128,6 +128,7 @@ def test_fresh_ranks_and_their_errors_are_on_hosts_too(live: Live) -> None:
     assert begun.ns < error.event.ns < ended.event.ns
 
 
+@pytest.mark.whole
 @pytest.mark.skipif(not isolation.has_clocks(), reason="this kernel gives a host no clock")
 def test_a_wait_that_ends_by_the_clock_of_its_host_is_no_hang(live: Live) -> None:
     """A deadlock on hosts is proved.
@@ -187,7 +188,7 @@ def test_a_wire_that_is_killed_fails_the_trial(live: Live) -> None:
     assert "the process that links the test hosts ended before the ranks did" in lived.void[0]
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_a_wire_that_is_stopped_cannot_say_what_passed(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,6 +49,7 @@ def fill(line: MachineLine) -> None:
                     os.write(line._writes, bytes(size))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("full", [False, True], ids=["stopped", "stopped-and-full"])
 def test_stalled_machines_cost_the_others_no_lease(fleet: MachinePool, full: bool) -> None:
     """SIGSTOP of three of four nodes, their pipes full or not: they are lost, and the fourth

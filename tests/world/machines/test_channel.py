@@ -116,7 +116,7 @@ def test_an_agent_ends_when_nobody_reads() -> None:
     channel.close()
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_closing_ends_what_does_not_end(tmp_path: Path) -> None:
     """What was started to reach a machine, and was stopped, is gone after the channel is closed."""
     channel = AgentChannel(HERE, within=30)
@@ -148,7 +148,7 @@ def test_without_the_interpreter_another_answers() -> None:
         assert channel.ask("facts")["python"]
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_an_interrupt_waits_for_no_silent_machine() -> None:
     """Machines that take a connection and then say nothing hold nobody up, and what reached them is
     ended at once.

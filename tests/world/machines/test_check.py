@@ -38,7 +38,7 @@ def test_a_machine_that_can(
     assert abs(found["clock"]["offset"]) <= found["clock"]["uncertainty"] + 0.01
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_each_lack_is_named(
     tmp_path: Path, ssh_config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -44,6 +44,7 @@ def room(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Room]:
         yield made
 
 
+@pytest.mark.long
 def test_an_environment_from_shipped_wheels(room: Room, tmp_path: Path) -> None:
     """Two machines without an index have the wheels of the lock and no others.
 
@@ -89,6 +90,7 @@ def test_an_environment_from_shipped_wheels(room: Room, tmp_path: Path) -> None:
     assert [one.said.split()[0] for one in clean(machines, most=0, **known)] == ["0", "0"]
 
 
+@pytest.mark.long
 def test_the_lock_of_torch_finds_its_wheel(room: Room, tmp_path: Path) -> None:
     """The shipped lock pins a torch that no index of Python's has: its page, named beside the lock,
     is asked too.
@@ -150,6 +152,7 @@ def test_each_shipped_lock_is_looked_up_where_its_torch_is(tmp_path: Path) -> No
         page_of(tmp_path / "cpu.txt")
 
 
+@pytest.mark.long
 def test_what_a_lost_machine_wrote_down_is_collected(room: Room, tmp_path: Path) -> None:
     """When the run is over and signed: the union says why it ended its ranks, and the signed folder
     is as it was.

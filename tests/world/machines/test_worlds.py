@@ -181,6 +181,7 @@ def test_a_machine_tells_which_rank_closed_its_channel(fleet: MachinePool, code:
     assert {event.rank for event in named(capture, "subject.end")} == {0, 2}
 
 
+@pytest.mark.long
 def test_a_machine_whose_disk_is_full_says_so(fleet: MachinePool, code: Path, room: Room) -> None:
     """It fills up during a run: the world is as before, and the machine tells that it could not
     write it down.
