@@ -143,5 +143,7 @@ def test_a_backend_that_prepares_for_others_decides_nothing(
         pytest.raises(PluginFailed, match="is for 0 ranks, but the world has 2"),
     ):
         backends.prepare("mine", size=2, ports=ports)
-    with pytest.raises(PluginFailed, match="its refusal must be a Skip, not not for 2"):
+    with pytest.raises(
+        PluginFailed, match="refusal\\(\\) must return a Skip or None, not not for 2"
+    ):
         backends.refusal("mine", size=2)

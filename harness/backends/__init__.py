@@ -129,7 +129,7 @@ def refusal(name: str, *, size: int) -> Skip | None:
     with KINDS.guarded(name):
         answer: object = KINDS[name].refusal(size=size)
         if not isinstance(answer, Skip | None):
-            raise TypeError(f"its refusal must be a Skip, not {answer}")
+            raise TypeError(f"refusal() must return a Skip or None, not {answer}")
         return answer
 
 

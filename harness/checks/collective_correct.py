@@ -250,7 +250,7 @@ def _first(values: Mapping[str, Any], call: _Call, source: int | None, place: in
     if wanted == found:
         return "not all elements are correct"
     shown = f"{coded.decoded(found, call.dtype):g}, not {coded.decoded(wanted, call.dtype):g}"
-    return f"the first wrong element has index {index}: {shown}"
+    return f"the first wrong element, at index {index}, is {shown}"
 
 
 @functools.lru_cache(maxsize=8192)  # one defect gives the same wrong elements in every trial

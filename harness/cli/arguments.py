@@ -180,7 +180,7 @@ def kept_and_signed(parser: argparse.ArgumentParser) -> None:
         " machine's)",
     )
     parser.add_argument(
-        "--unsigned", action="store_true", help="do not sign; verification refuses unsigned reports"
+        "--unsigned", action="store_true", help="do not sign; unsigned reports fail verification"
     )
 
 

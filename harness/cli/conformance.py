@@ -53,7 +53,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--may-break-it",
         action="store_true",
-        help="also test rows that may harm a running server, given by its URL",
+        help="also test rows that may crash a server that is given by URL",
     )
     parser.add_argument(
         "--timeout",

@@ -102,7 +102,7 @@ def _verify_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--mine",
         action="store_true",
-        help="accept reports signed by your own key, even if no list contains it (never under CI)",
+        help="accept reports signed with your own key, even if it is not in the list (ignored in CI)",
     )
 
 
@@ -374,7 +374,7 @@ def _compare_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("second", type=Path, metavar="B", help="the run to compare it with")
     signers(parser)
     parser.add_argument(
-        "--unverified", action="store_true", help="also compare runs that verification refuses"
+        "--unverified", action="store_true", help="also compare runs that fail verification"
     )
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--json", action="store_true", help="print JSON")

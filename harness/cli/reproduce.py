@@ -58,7 +58,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--i-trust-this-file",
         action="store_true",
-        help="run a report even if verification refuses it; its programs run with your permissions",
+        help="repeat the run even if its report fails verification; its programs run with your permissions",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="print what would run, and run nothing"

@@ -89,7 +89,9 @@ def _init_arguments(parser: argparse.ArgumentParser) -> None:
         help="the bug is a hang: write a control that must hang",
     )
     kind.add_argument(
-        "--program", action="store_true", help="ranks run a program: write one in POSIX shell"
+        "--program",
+        action="store_true",
+        help="write a template whose ranks run a program (a POSIX shell script)",
     )
     kind.add_argument(
         "--package",

@@ -299,7 +299,7 @@ class ServedCommand:
         parser.add_argument(
             "--may-break-it",
             action="store_true",
-            help="also test rows that may harm a running server, given by its URL",
+            help="also test rows that may crash a server that is given by URL",
         )
         parser.add_argument(
             "--model", metavar="NAME", help="model name to send in requests to addresses"

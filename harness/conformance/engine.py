@@ -174,7 +174,7 @@ class EngineRelease:
         name, _, version = first.partition("==")
         engine = ENGINES.get(name)
         if engine is None:
-            raise EngineError(f"{name!r} is not an engine; the engines are {', '.join(ENGINES)}")
+            raise EngineError(f"{name!r} is not an engine; choose from {', '.join(ENGINES)}")
         if mode != PLAIN and mode not in engine.modes:
             modes = ", ".join((PLAIN, *engine.modes))
             raise EngineError(f"{name} has no mode {mode!r}; its modes are {modes}")

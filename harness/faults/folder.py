@@ -327,7 +327,7 @@ class PermissionDeniedFault(FolderFault):
 
     @staticmethod
     def refusal() -> str:
-        return "root ignores permissions; run as another user" if os.geteuid() == 0 else ""
+        return "root ignores file permissions; run as another user" if os.geteuid() == 0 else ""
 
     @classmethod
     def lint(cls, faults: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:

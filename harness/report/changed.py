@@ -308,7 +308,11 @@ def _diff(module: ModuleChange, asked: ScenarioSummary) -> Block:
     )
     inner = (
         Paragraph(
-            "From ", before, " to ", after, Foreign(f", loaded by {_loaded_by(module, asked)}.")
+            "Differences between ",
+            before,
+            " and ",
+            after,
+            Foreign(f", which {_loaded_by(module, asked)} loaded."),
         ),
         Verbatim("\n".join(module.lines), "diff"),
     )

@@ -169,14 +169,14 @@ def control_section(record: Record) -> list[Block]:
             Paragraph("The scenario has no control."),
         ]
     what = (
-        "The same scenario in the same run, on code that its author calls broken. It must fail in"
-        " this way: "
+        "The same scenario in the same run, on code that its author calls broken. It must fail as"
+        " follows: "
     )
     if record.scenario.called:
         what = (
             "B again in the same run, with one element changed before the comparison, in a value"
             " that a rank reports or an array that it keeps. The seed decides which element. It must"
-            " fail in this way: "
+            " fail as follows: "
         )
     section.append(
         Paragraph(

@@ -278,7 +278,7 @@ class Subject(Model):
         )
         if given:
             raise complaint(
-                "cannot be combined with compare, which runs its own a and b; remove it",
+                f"cannot be combined with compare, which runs its own a and b; remove {given[0]}",
                 at=given[0],
             )
         return self

@@ -92,7 +92,11 @@ def _demand_logprobs(answer: Answer, mode: str) -> None:
     if any("logprobs" in problem for problem in answer.problems):
         raise Judged("VIOLATES", "schema", f"{mode}: {'; '.join(answer.problems)}")
     if not answer.logprobs:
-        raise Judged("VIOLATES", "missing", f"{mode}: no logprobs, and no refusal")
+        raise Judged(
+            "VIOLATES",
+            "missing",
+            f"{mode}: the request was accepted, but the answer has no logprobs",
+        )
     for token in answer.logprobs:
         if token.value > TOLERANCE:
             raise Judged("VIOLATES", "value", f"{mode}: a log probability of {token.value}")

@@ -171,7 +171,7 @@ class Farm:
         """
         if not (places := self._cluster.places()):
             raise FarmError(
-                "the cluster has no node with a free processor; start a node with `ray start`"
+                "the cluster has no node with a free CPU; start a node with `ray start`"
             )
         code = own_code()
         for number, place in enumerate(places):

@@ -134,9 +134,7 @@ def of_cluster(where: str, **how: Any) -> Hostfile:
     with Cluster(where) as cluster:
         places = cluster.places()
     if not places:
-        raise NoCluster(
-            "the cluster has no node with a free processor; start a node with `ray start`"
-        )
+        raise NoCluster("the cluster has no node with a free CPU; start a node with `ray start`")
     ways = (
         [place.name for place in places],
         [place.address for place in places],

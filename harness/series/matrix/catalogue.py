@@ -58,7 +58,7 @@ def _storage(kind: str, message: str, **options: object) -> Case:
 
 
 # The rank at fault, with its call.
-SAID = {"in-step": ", rank 1 ", "correct": "what rank 1 gave"}
+SAID = {"in-step": ", rank 1 ", "correct": "contribution of rank 1 "}
 
 
 def _call(
@@ -315,7 +315,7 @@ CASES: tuple[Case, ...] = (
         at="subject.begin",
         options={"artefact": "prefill.logits.0", "absolute": 32},
         sees={"same-model": [1], "near": [1]},
-        says={"same-model": "DIVERGENT: prefill logits off by 32", "near": "is not near: KL"},
+        says={"same-model": "DIVERGENT: prefill logits off by 32", "near": "is not close: KL"},
     ),
     Case(
         kind="perturb",
@@ -324,7 +324,7 @@ CASES: tuple[Case, ...] = (
         at="subject.begin",
         options={"value": "shard.sha256", "one": "character"},
         sees={"covers": [1]},
-        says={"covers": "other bytes than in the checkpoint"},
+        says={"covers": " differ from the checkpoint"},
     ),
     Case(
         kind="replaced",
@@ -334,7 +334,7 @@ CASES: tuple[Case, ...] = (
         at="stored",
         options={"file": "shared/cache/model.safetensors", "offset": f"{LAST_HALF}B"},
         sees={"covers": [1], "same-model": "every", "near": "every"},
-        says={"covers": "other bytes than in the checkpoint"},
+        says={"covers": " differ from the checkpoint"},
     ),
     _split("lost-contribution", nth=1, sees={"same-model": "every", "near": "every"}),
     _split("stale-payload", nth=PASSES + 2, sees={"takes-part": [1]}),
@@ -358,7 +358,7 @@ CASES: tuple[Case, ...] = (
         ground=CODED_ON_HOSTS,
         options={"way": "out"},
         sees={"correct": [0, 2], "intact": [1]},
-        says={"correct": "what came from rank 1", "intact": "than rank 1 gave"},
+        says={"correct": "in the data from rank 1,", "intact": "what rank 1 passed to"},
     ),
     _call("other-dtype", sees={"in-step": [1]}),
     _call("other-shape", sees={"in-step": [1]}, mlx_ring={"must_fail": IN_ADD}),

@@ -299,7 +299,7 @@ def inquiry_of(facts: OperatorsFacts, part: OperatorsPart) -> Inquiry:
     cells = cells_of(operators, depth=part.depth, seed=facts.seed)
     if digest_of(cells) != part.scenario:
         raise RecordError(
-            f"{part.name}: the cells that the plan lists differ from the cells that it draws"
+            f"{part.name}: the cells listed in the plan are not those generated from its seed"
         )
     return inquire(operators, cells)
 

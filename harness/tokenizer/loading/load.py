@@ -258,7 +258,7 @@ def _same_files(lock: Lock, snapshot: Snapshot) -> None:
     said = changes(lock.files, snapshot.files)
     if said:
         raise IdentityDiffers(
-            f"the files in {snapshot.folder} differ from the lock: {'; '.join(said[:5])}"
+            f"the files in {snapshot.folder} differ from the lock file: {'; '.join(said[:5])}"
             + (f" and {len(said) - 5} more" if len(said) > 5 else "")
         )
 

@@ -283,7 +283,7 @@ class Relay:
                 self._settle()
             case "ended":
                 if type(message.get("ns")) is not int:
-                    raise Hostile("it did not report when it ended its ranks")
+                    raise Hostile("it did not report the time at which it stopped its ranks")
                 ended: dict[str, Any] = {
                     "why": str(message.get("why"))[:2000],
                     "ranks": self._roll.left(line.index),

@@ -212,11 +212,7 @@ class Actor:
         try:
             return self._ray.get(reference, timeout=within)
         except exceptions.GetTimeoutError:
-            what = (
-                "did not answer"
-                if self._is_there
-                else "had no free processor, or did not start it,"
-            )
+            what = "did not answer" if self._is_there else "had no free CPU, or did not start it,"
             raise NodeLost(f"it {what} within {within:g} s") from None
         except exceptions.RayTaskError as error:
             why = printable(str(error).strip().rpartition("\n")[2], limit=300)

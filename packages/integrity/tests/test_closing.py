@@ -246,7 +246,7 @@ def test_what_is_sent_after_the_goodbye_is_refused_at_once(pair: Callable[..., t
     way.held.set()
     closing.join(30)
     assert not closing.is_alive()
-    assert "a is closing and has said goodbye to b" in str(found[0])
+    assert "a is closing its connection to b" in str(found[0])
 
 
 @pytest.mark.slow

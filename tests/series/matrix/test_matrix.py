@@ -18,6 +18,7 @@ from harness.forms import manifest
 from harness.forms.digest import sha256
 from harness.record.model import PATH
 from harness.series.matrix import MatrixSeries
+from harness.series.matrix.catalogue import CASES
 from harness.series.matrix.facts import PATH as FACTS
 from harness.series.matrix.record import MatrixRecord
 from harness.series.matrix.report import FIGURE, draw, render
@@ -28,6 +29,7 @@ from harness.trust.key import Signer, find_signer
 from harness.trust.signers import SignerPolicy
 from harness.trust.sshsig import NAMESPACE_REPORT
 from harness.trust.verification import Verification
+from tests.kit.commands import ROOT
 
 pytestmark = pytest.mark.whole
 ASKED = ("--only", "perturb/plain", "--only", "perturb/text", "--backend", "gloo", "--seeds", "2")
@@ -104,6 +106,35 @@ def forged(made: Path, place: Path, key: Path, *, record: MatrixRecord) -> Path:
     report = footer.attach(body, signer.sign(footer.signed_part(body), NAMESPACE_REPORT))
     (folder / "report.md").write_bytes(report)
     return folder
+
+
+def test_no_cell_of_the_shipped_matrix_fell_short() -> None:
+    """Its plan demands texts of messages: who rewords a message and renders the report again sees
+    it here.
+    """
+    record = record_of(ROOT / "docs" / "matrix-report" / "every-kind")
+    assert [(cell.case, cell.lacking) for cell in record.cells if cell.lacking] == []
+    assert record.verdict == "PASS"
+
+
+@pytest.mark.long
+def test_checks_say_what_a_case_demands(tmp_path: Path, key: Path) -> None:
+    """The message of each check that a case demands a text of contains that text."""
+    demanding = sorted({case.name for case in CASES if case.says})
+    asked = [
+        word
+        for case in CASES
+        if case.says
+        for word in ("--only", f"{case.kind}/{case.variant or 'plain'}")
+    ]
+    process = command(
+        *asked, "--seeds", "1", "--results", str(tmp_path / "results"), "--key", str(key)
+    )
+    told, _ = process.communicate()
+    record = record_of(tmp_path / "results" / "matrix" / "latest")
+    assert sorted({cell.case for cell in record.cells}) == demanding
+    assert [cell.lacking for cell in record.cells if cell.lacking] == [], told
+    assert process.returncode == 0, told
 
 
 def record_of(folder: Path) -> MatrixRecord:

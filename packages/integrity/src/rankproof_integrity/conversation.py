@@ -417,7 +417,7 @@ class Conversation:
             raise self.problem.again()
         if self.outgoing.ended:
             raise Misused(
-                f"{self.node} is closing and has said goodbye to {self.peer}, so it cannot send"
+                f"{self.node} is closing its connection to {self.peer}, so it cannot send"
                 " any more messages"
             )
         if not self.outgoing.has_room(size):
