@@ -135,7 +135,12 @@ def _finding_head(record: Record, finding: FindingRecord) -> list[Block]:
     stated = finding.stated
     terms = dict(finding_terms(record))
     here = record.run.environment
-    machine = f"Python {finding.runs['control'].python}, {here.system} {here.machine}"
+    there = installed(record.run, "control")[1]
+    companions = "".join(
+        f", {name} {there[name]}" for name in COMPUTING if name in there and name != stated.library
+    )
+    python = finding.runs["control"].python
+    machine = f"Tested with Python {python}{companions} on {here.system} {here.machine}"
     right = f"fixed in {stated.right}" if stated.right else "first fixed release: not known"
     versions = f"At least {joined(stated.at_fault)}; {right}. {machine}."
     kept = [(name, terms[name]) for name in FINDING_LABELS if name in terms]
