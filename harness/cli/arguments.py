@@ -44,7 +44,7 @@ def overrides(parser: argparse.ArgumentParser) -> None:
         default=[],
         dest="overrides",
         metavar="KEY=VALUE",
-        help="override a key of the scenario, such as trials.candidate=5",
+        help="override a scenario key, such as trials.candidate=5 (repeatable)",
     )
 
 
@@ -61,15 +61,17 @@ def signers(parser: argparse.ArgumentParser) -> None:
         "--allowed-signers",
         type=Path,
         metavar="FILE",
-        help="accept the keys in this file (OpenSSH's allowed_signers format)",
+        help="accept the keys listed in this file (OpenSSH allowed_signers format)",
     )
-    parser.add_argument("--revoked", type=Path, metavar="FILE", help="refuse the keys in this file")
+    parser.add_argument(
+        "--revoked", type=Path, metavar="FILE", help="reject the keys listed in this file"
+    )
     parser.add_argument(
         "--at",
         default="now",
         metavar="TIME",
-        help="time at which the key must be allowed: now (default), report (when it was made), or"
-        " 2026-01-31T12:00:00Z",
+        help="time at which the key must be valid: now (default), report (when the report was"
+        " made), or a time such as 2026-01-31T12:00:00Z",
     )
 
 
@@ -149,7 +151,7 @@ def inputs(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=PATH",
-        help="where to find the run's input NAME on this machine",
+        help="path of the run's input NAME on this machine (repeatable)",
     )
 
 
@@ -160,7 +162,7 @@ def new_runs(parser: argparse.ArgumentParser) -> None:
         "--jobs",
         type=positive,
         metavar="N",
-        help="number of worlds to run at the same time (default: half the cores)",
+        help="number of worlds to run in parallel (default: half the cores)",
     )
 
 
@@ -171,16 +173,18 @@ def kept_and_signed(parser: argparse.ArgumentParser) -> None:
         type=folder,
         default="results",
         metavar="FOLDER",
-        help="folder for runs (default: results)",
+        help="folder to write runs to (default: results)",
     )
     parser.add_argument(
         "--key",
         metavar="KEY",
         help="SSH key to sign with (default: RANKPROOF_SIGNING_KEY, then git's key, then this"
-        " machine's)",
+        " machine's key)",
     )
     parser.add_argument(
-        "--unsigned", action="store_true", help="do not sign; unsigned reports fail verification"
+        "--unsigned",
+        action="store_true",
+        help="do not sign the report (unsigned reports fail verification)",
     )
 
 

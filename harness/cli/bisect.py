@@ -30,32 +30,32 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--package",
         required=True,
         metavar="NAME",
-        help="the package whose versions to try; the candidate's environment must name it",
+        help="package to bisect; the candidate's environment must list it",
     )
     parser.add_argument(
         "--between",
         required=True,
         nargs=2,
         metavar=("A", "B"),
-        help="two versions of it, one good and one bad, in either order",
+        help="one good and one bad version of the package, in either order",
     )
     parser.add_argument(
         "--trials",
         type=positive,
         metavar="N",
-        help="trials of the candidate in each cell of a step (default: the scenario's)",
+        help="candidate trials per cell at each step (default: as in the scenario)",
     )
     parser.add_argument(
         "--every",
         action="store_true",
-        help="try every version, even if both ends have the same result",
+        help="test every version, even if both ends give the same result",
     )
     parser.add_argument(
         "--limit",
         type=positive,
         default=LIMIT,
         metavar="MIB",
-        help=f"largest size of an environment on disk, in MiB (default: {LIMIT})",
+        help=f"maximum size of an environment on disk, in MiB (default: {LIMIT})",
     )
     overrides(parser)
     new_runs(parser)

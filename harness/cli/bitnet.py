@@ -40,7 +40,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             "--tokenizer-only",
             action="store_true",
-            help="required: this command compares only ids",
+            help="required: this command compares only token ids",
         )
         parser.add_argument(
             "--model", type=Path, metavar="FILE", help=f"a GGUF file (default: {GGUF})"
@@ -52,13 +52,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
             help="tokenizer to compare with (default: the one found for the model)",
         )
         for option in PASSED_ON:
-            parser.add_argument(option, metavar="…", help="as for `tokenizer parity`")
+            parser.add_argument(option, metavar="…", help="same as for `tokenizer parity`")
     else:
         if name == "compat-check":
-            parser.add_argument("--show-kv", action="store_true", help="print the keys too")
-            parser.add_argument("--kv-limit", metavar="N", help="accepted, but all keys are shown")
+            parser.add_argument("--show-kv", action="store_true", help="also print the keys")
+            parser.add_argument("--kv-limit", metavar="N", help="ignored: all keys are printed")
             parser.add_argument(
-                "--strict", action="store_true", help="treat warnings as findings (exit code 4)"
+                "--strict",
+                action="store_true",
+                help="exit with code 4 if the only problems are warnings",
             )
         parser.add_argument("--json", action="store_true", help="print JSON")
         parser.add_argument("model", type=Path, metavar="FILE", help="a GGUF file")

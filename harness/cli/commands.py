@@ -15,13 +15,13 @@ from harness import __version__
 from harness.cli import USAGE
 
 EPILOG = (
-    "exit codes: 0 PASS, 1 FAIL, 2 INCONCLUSIVE (also: could not run, no key could sign), 3"
-    " verification refused, 64 usage or scenario error, 70 a bug in rankproof"
+    "exit codes: 0 PASS, 1 FAIL, 2 INCONCLUSIVE (also: could not run or could not sign),"
+    " 3 verification refused, 64 usage or scenario error, 70 a bug in rankproof"
 )
 COMPARED = (
-    "exit codes: 0 every result is the same, 1 a result changed, 2 cannot tell, 3 a run was not"
-    " verified, 64 usage. Differences in times, scenario and environment are printed, but do not"
-    " affect the exit code."
+    "exit codes: 0 all results are the same, 1 a result changed, 2 cannot tell, 3 a run was not"
+    " verified, 64 usage error. Differences in times, scenario and environment are printed, but do"
+    " not affect the exit code."
 )
 
 
@@ -32,18 +32,19 @@ GATE_CODES = (
 )
 LOOKED_AT = (
     "exit codes: 0 no problems found, 1 findings, 3 file not found, 4 warnings under --strict, 5"
-    " not a GGUF file or damaged, 15 permission denied, 64 usage; with several files, the highest"
+    " not a GGUF file or damaged, 15 permission denied, 64 usage error; with several files, the"
+    " highest code"
 )
 FETCHED = (
     "exit codes: 0 done, or the same; 1 different, or a finding; 2 undecided; 3 not found; 4 not"
-    " proven (--strict); 5 damaged file; 10 disk full; 11 login needed; 12 rate limit; 13 digest"
-    " mismatch; 14 network or deadline; 15 permission denied; 17 another process holds the lock;"
-    " 64 usage"
+    " proven (--strict); 5 damaged file; 10 disk full; 11 login required; 12 rate limited; 13"
+    " digest mismatch; 14 network error or deadline exceeded; 15 permission denied; 17 another"
+    " process holds the lock; 64 usage error"
 )
 RAN = (
-    "exit codes: 0 it ran, 1 the given tokenizer is not the model's, 3 no tokenizer, 4 no proven"
-    " tokenizer, 5 damaged files, 16 no engine or device can run it, 64 usage; 10 to 15 and 17 as"
-    " for `tokenizer fetch`"
+    "exit codes: 0 success, 1 the given tokenizer is not the model's, 3 no tokenizer found, 4 no"
+    " proven tokenizer, 5 damaged files, 16 no engine or device can run the model, 64 usage error;"
+    " 10 to 15 and 17 as for `tokenizer fetch`"
 )
 BISECTED = (
     "exit codes: 0 the version was found, 2 no version was found or a neighbouring version could"
@@ -51,7 +52,7 @@ BISECTED = (
 )
 REPRODUCED = (
     "exit codes: 0 REPRODUCED, 1 SAME VERDICT, DIFFERENT FAILURE or NOT REPRODUCED, 2 CANNOT TELL"
-    " or SOURCE DIFFERS, 3 the report was refused and nothing was run, 64 usage; with"
+    " or SOURCE DIFFERS, 3 the report was refused and nothing was run, 64 usage error; with"
     " --fresh-seeds, the worse result of the two passes (1 is worst, then 2, then 0)"
 )
 
@@ -62,12 +63,12 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "trust": ("verify", "reproduce", "bundle", "gate"),
     "more": ("conformance", "tokenizer", "models", "hosts", "lab"),
 }
-LAB = "long campaigns of runs, and a model hub that injects faults"
+LAB = "run long test campaigns, or a model hub that injects faults"
 COMMANDS: dict[str, tuple[str, str | None]] = {
     "init": ("write a scenario folder for your own bug", None),
     "lint": ("check scenario files", None),
-    "run": ("run scenarios on real ranks and sign a report of each", EPILOG),
-    "doctor": ("report what this machine can run, and how to install what is missing", None),
+    "run": ("run scenarios on real ranks and sign a report for each", EPILOG),
+    "doctor": ("report what this machine can run and how to install the rest", None),
     "show": ("print a report in the terminal", None),
     "view": ("write one HTML page about all runs in a folder", None),
     "diff": ("compare two runs of a scenario", COMPARED),
@@ -75,29 +76,29 @@ COMMANDS: dict[str, tuple[str, str | None]] = {
         "list scenarios, faults, checks, backends and environments",
         "also: list faults, list checks, list backends, list schema, list environments",
     ),
-    "verify": ("check a report: signature, evidence, verdict and text", EPILOG),
+    "verify": ("check a report's signature, evidence, verdict and text", EPILOG),
     "reproduce": ("repeat the run behind a report and check that the results match", REPRODUCED),
-    "bundle": ("pack a run into one file to send", None),
+    "bundle": ("pack a run into a single file to share", None),
     "gate": ("apply a release policy to the signed reports for a commit", GATE_CODES),
     "conformance": ("test whether a server conforms to the OpenAI API", EPILOG),
     "tokenizer": ("identify, compare, fetch and lock tokenizers; read GGUF files", FETCHED),
     "models": ("make small models, and list the engines that run them", None),
-    "hosts": ("check and prepare the machines of a hostfile", None),
-    "list faults": ("list the kinds of faults, and which of them can run here", None),
-    "list checks": ("list the kinds of checks, and how to write each in a scenario", None),
-    "list backends": ("list the backends, and which of them can run here", None),
-    "list schema": ("print a JSON Schema, for editors and programs", None),
+    "hosts": ("check and prepare the machines in a hostfile", None),
+    "list faults": ("list the kinds of faults and whether each can run here", None),
+    "list checks": ("list the kinds of checks, with an example of each", None),
+    "list backends": ("list the backends and whether each can run here", None),
+    "list schema": ("print a JSON Schema for editors and other tools", None),
     "list environments": ("list or remove the cached environments of arms", None),
     "lab matrix": ("run every kind of fault against the checks that must detect it", EPILOG),
-    "lab search": ("compare engines over models, shardings and prompts", EPILOG),
+    "lab search": ("compare engines across models, shardings and prompts", EPILOG),
     "lab bisect": ("find the version of a package that breaks or fixes a scenario", BISECTED),
-    "lab operators": ("look for wrong results of collectives, DTensors and tensor files", EPILOG),
+    "lab operators": ("look for wrong results from collectives, DTensors and tensor files", EPILOG),
     "lab served": (
         "test releases and modes of inference servers, and group the failures",
         EPILOG,
     ),
-    "lab hub": ("serve tokenizer repositories like a hub, with injected faults", None),
-    "tokenizer gguf": ("inspect and check model files in the GGUF format", LOOKED_AT),
+    "lab hub": ("serve tokenizer repositories from a local hub with injected faults", None),
+    "tokenizer gguf": ("inspect and check GGUF model files", LOOKED_AT),
     "tokenizer infer": ("continue a prompt with a GGUF model", RAN),
     # BitNet's names: they work, and no page lists them.
     "compat-check": ("BitNet's name for `tokenizer gguf check`", LOOKED_AT),
@@ -166,7 +167,7 @@ class TopParser(Parser):
                 help_ = LAB if name == "lab" else COMMANDS[name][0]
                 lines.append(f"  {name:<{HELP_AT - 2}}{help_}\n")
             lines.append("\n")
-        lines.append("`rankproof COMMAND --help` prints the options of a command.\n\n")
+        lines.append("Run `rankproof COMMAND --help` to see the options of a command.\n\n")
         formatter = self._get_formatter()
         formatter.add_text(self.epilog)
         return "".join([*lines, formatter.format_help()])

@@ -18,8 +18,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "target",
         metavar="ENGINE[==VERSION]|URL",
         help=(
-            "mlx_lm.server or transformers, which is started for you (add ==VERSION to pick a"
-            " release: mlx_lm.server==0.31.1,mlx==0.31.0), or the URL of a running server:"
+            "engine to start: mlx_lm.server or transformers (add ==VERSION to choose a release,"
+            " such as mlx_lm.server==0.31.1,mlx==0.31.0); or the URL of a running server, such as"
             " http://127.0.0.1:8000/v1"
         ),
     )
@@ -27,18 +27,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--mode",
         default="plain",
         metavar="NAME",
-        help="mode of an engine that is started for you, such as small-chunks (default: plain)",
+        help="mode to start the engine in, such as small-chunks (default: plain)",
     )
     parser.add_argument(
         "--model",
         metavar="NAME",
-        help="model name to send in requests (default: the only model that the server lists)",
+        help="model name to send in requests (default: the only model the server lists)",
     )
     parser.add_argument(
         "--tokenizer",
         type=Path,
         metavar="FOLDER",
-        help="folder with the model's tokenizer.json, to check token counts",
+        help="folder that contains the model's tokenizer.json, used to check token counts",
     )
     parser.add_argument(
         "--api-key-env",
@@ -47,34 +47,36 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="environment variable that contains the API key (default: OPENAI_API_KEY)",
     )
     parser.add_argument(
-        "--rows", default="", metavar="A,B", help="test only these rows and the plain completion"
+        "--rows", default="", metavar="A,B", help="test only these rows, plus the plain completion"
     )
     parser.add_argument("--all", action="store_true", help="also test the slow rows")
     parser.add_argument(
         "--may-break-it",
         action="store_true",
-        help="also test rows that may crash a server that is given by URL",
+        help="also test rows that could crash the server (skipped by default for a URL)",
     )
     parser.add_argument(
         "--timeout",
         type=_seconds,
         default=30.0,
         metavar="SECONDS",
-        help="time limit for one request (default: 30)",
+        help="timeout for each request (default: 30)",
     )
     parser.add_argument(
         "--within",
         type=_seconds,
         default=300.0,
         metavar="SECONDS",
-        help="time limit for all rows; rows not started by then are not tested (default: 300)",
+        help="total time limit; rows not started by then are not tested (default: 300)",
     )
     parser.add_argument(
         "--against",
         metavar="OLD_URL",
         help="test the same rows on this older server first, and list the rows that changed",
     )
-    parser.add_argument("--seed", type=int, metavar="N", help="seed for the words in prompts")
+    parser.add_argument(
+        "--seed", type=int, metavar="N", help="random seed for the words in the prompts"
+    )
     kept_and_signed(parser)
 
 

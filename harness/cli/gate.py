@@ -48,7 +48,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="results folders or runs (default: results)",
     )
     parser.add_argument(
-        "--commit", default="HEAD", metavar="COMMIT", help="the commit to check (default: HEAD)"
+        "--commit", default="HEAD", metavar="COMMIT", help="commit to check (default: HEAD)"
     )
     parser.add_argument(
         "--policy",
@@ -64,26 +64,26 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         default="origin/main",
         metavar="REF",
         help=(
-            "ref to read the policy, keys and scenarios from, never from the checked commit itself"
-            " (default: origin/main)"
+            "git ref to read the policy, keys and scenarios from, instead of the commit being"
+            " checked (default: origin/main)"
         ),
     )
     parser.add_argument(
         "--challenge",
         type=challenge,
         metavar="TEXT",
-        help="text that every report must contain (`run --challenge TEXT`)",
+        help="text that every report must contain (added with `run --challenge TEXT`)",
     )
     parser.add_argument(
         "--json", action="store_true", help="print the decision as JSON (docs/gate.md)"
     )
     parser.add_argument(
-        "--init", action="store_true", help="write a starter policy, and print the next steps"
+        "--init", action="store_true", help="write a starter policy and print the next steps"
     )
     parser.add_argument(
         "--lint",
         action="store_true",
-        help="only check the policy file in the current folder",
+        help="check the policy file in the current folder and exit",
     )
 
 

@@ -31,9 +31,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     inspect = actions.add_parser(
-        "inspect", help="print the keys, the first elements of arrays, and the tensors of a file"
+        "inspect", help="print the metadata keys and tensors of a model file"
     )
-    inspect.add_argument("file", type=Path, help="the model file")
+    inspect.add_argument("file", type=Path, help="model file")
     inspect.add_argument(
         "--keys",
         metavar="PATTERN",
@@ -45,16 +45,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         type=_count,
         default=3,
         metavar="N",
-        help="number of elements to print of each array (default: 3)",
+        help="number of elements of each array to print (default: 3)",
     )
-    inspect.add_argument("--tensors", action="store_true", help="print each tensor too")
-    inspect.add_argument("--json", action="store_true", help="print JSON: one object")
+    inspect.add_argument("--tensors", action="store_true", help="also print each tensor")
+    inspect.add_argument("--json", action="store_true", help="print one JSON object")
     check = actions.add_parser("check", help="report what engines would refuse, guess or get wrong")
     check.add_argument("files", type=Path, nargs="+", metavar="file", help="model files")
     check.add_argument(
-        "--strict", action="store_true", help="treat warnings as findings (exit code 4)"
+        "--strict", action="store_true", help="exit with code 4 if the only problems are warnings"
     )
-    check.add_argument("--json", action="store_true", help="print one line of JSON for each file")
+    check.add_argument("--json", action="store_true", help="print one line of JSON per file")
 
 
 def _count(text: str) -> int:

@@ -16,14 +16,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     serve = actions.add_parser(
-        "serve", help="serve FOLDER/ORG/NAME on this machine, and print the HF_ENDPOINT to set"
+        "serve",
+        help="serve the repositories FOLDER/ORG/NAME locally and print the HF_ENDPOINT to set",
     )
     serve.add_argument("folder", type=Path, help="folder that contains the repositories")
     serve.add_argument(
-        "--rules", type=Path, metavar="FILE", help="fault rules (default: none, a healthy hub)"
+        "--rules", type=Path, metavar="FILE", help="file of fault rules (default: inject no faults)"
     )
     serve.add_argument(
-        "--log", type=Path, metavar="FILE", help="append one JSON line for each request"
+        "--log", type=Path, metavar="FILE", help="append one line of JSON per request to this file"
     )
     serve.add_argument(
         "--host",
@@ -32,7 +33,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="address to listen on (default: 127.0.0.1)",
     )
     serve.add_argument(
-        "--port", type=_port, default=0, metavar="N", help="port to listen on (default: a free one)"
+        "--port",
+        type=_port,
+        default=0,
+        metavar="N",
+        help="port to listen on (default: any free port)",
     )
 
     layouts = actions.add_parser("layouts", help="write small tokenizer repositories to serve")
@@ -41,10 +46,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         required=True,
         metavar="FOLDER",
-        help="folder to write rankproof/NAME into",
+        help="folder to create rankproof/NAME in",
     )
     layouts.add_argument(
-        "layout", nargs="*", default=None, metavar="NAME", help="layouts (default: all)"
+        "layout", nargs="*", default=None, metavar="NAME", help="layouts to write (default: all)"
     )
 
 

@@ -48,11 +48,11 @@ A folder of that name is ./inside.
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("--model", type=Path, required=True, metavar="FILE", help="a GGUF file")
-    parser.add_argument("--prompt", required=True, help="the text to continue")
+    parser.add_argument("--prompt", required=True, help="text to continue")
     parser.add_argument(
         "--tokenizer",
         metavar="PATH",
-        help="a tokenizer.json, its folder, org/model@REV, or `inside` for the model's own",
+        help="tokenizer.json, its folder, org/model@REV, or `inside` for the model's own tokenizer",
     )
     parser.add_argument(
         "--auto-download",
@@ -65,7 +65,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         type=positive,
         default=16,
         metavar="N",
-        help="largest number of new tokens (default: 16)",
+        help="maximum number of new tokens (default: 16)",
     )
     parser.add_argument(
         "--device",
@@ -78,20 +78,20 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         choices=("auto", "transformers", "llama.cpp"),
         default="auto",
         help=(
-            "engine to use (default: auto, which is transformers, or llama.cpp where that refuses"
-            " the model)"
+            "engine to use (default: auto, which is transformers, or llama.cpp if transformers"
+            " refuses the model)"
         ),
     )
     parser.add_argument(
         "--strict",
         action="store_true",
-        help="accepted for BitNet's commands; it has no effect",
+        help="accepted for compatibility with BitNet; has no effect",
     )
     parser.add_argument(
-        "--allow-mock", action="store_true", help="not supported, because there are no mocks"
+        "--allow-mock", action="store_true", help="not supported: rankproof has no mock models"
     )
     parser.add_argument(
-        "--max-bytes", type=bytes_, metavar="SIZE", help="largest download (default: 1GiB)"
+        "--max-bytes", type=bytes_, metavar="SIZE", help="maximum download size (default: 1GiB)"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     hub(parser)

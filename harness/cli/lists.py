@@ -56,8 +56,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
             nargs="?",
             choices=("scenario", "policy", "gate"),
             default="scenario",
-            help="schema of scenario files (default), of policy files, or of the output of `gate"
-            " --json`",
+            help="schema to print: for scenario files (default), policy files, or the output of"
+            " `gate --json`",
         )
 
 

@@ -46,12 +46,12 @@ def _this_arguments(parser: argparse.ArgumentParser) -> None:
             type=folder,
             default="results",
             metavar="FOLDER",
-            help="folder for runs (default: results)",
+            help="results folder to check (default: results)",
         )
         parser.add_argument(
             "--quick",
             action="store_true",
-            help="start no ranks, and do not measure the cost of starting one",
+            help="do not start ranks or measure the cost of starting one",
         )
         return
     parser.add_argument("what", nargs="?", choices=("list", "remove"), default="list")
@@ -59,7 +59,7 @@ def _this_arguments(parser: argparse.ArgumentParser) -> None:
         "keys",
         nargs="*",
         metavar="KEY",
-        help="with remove: the first characters of an environment's name in the list",
+        help="with remove: the first characters of an environment's key, as printed by list",
     )
     parser.add_argument("--all", action="store_true", help="with remove: remove every environment")
 
@@ -138,20 +138,21 @@ def _hosts_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     what = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
     check = what.add_parser(
-        "check", help="check whether ranks can run on each machine of a hostfile, and if not, why"
+        "check",
+        help="check that ranks can run on every machine in a hostfile, and explain any failure",
     )
     check.add_argument(
         "hostfile",
         type=folder,
         metavar="FILE",
-        help="mlx.launch's JSON, or lines of `host slots=n`",
+        help="hostfile: JSON for mlx.launch, or lines of the form `host slots=n`",
     )
     check.add_argument("--json", action="store_true", help="print JSON")
     collect = what.add_parser(
         "collect",
         help=(
-            "fetch the events of machines that were lost during a run, and judge the run again"
-            " with them"
+            "fetch the events of machines that were lost during a run, and use them to judge the"
+            " run again"
         ),
     )
     collect.add_argument("run", type=folder, metavar="RUN", help="folder of the run")
@@ -159,10 +160,10 @@ def _hosts_arguments(parser: argparse.ArgumentParser) -> None:
         "--hosts",
         type=folder,
         metavar="FILE",
-        help="the run's hostfile (default: the one remembered in this user's cache)",
+        help="the run's hostfile (default: the one saved in this user's cache)",
     )
     prepare = what.add_parser(
-        "prepare", help="install the environment of a lock file on every machine of a hostfile"
+        "prepare", help="install the environment from a lock file on every machine in a hostfile"
     )
     prepare.add_argument(
         "hostfile", type=folder, metavar="FILE", help="hostfile, as for `hosts check`"
@@ -178,11 +179,9 @@ def _hosts_arguments(parser: argparse.ArgumentParser) -> None:
         "--wheels",
         type=folder,
         metavar="FOLDER",
-        help="copy the wheels from this folder, and download nothing",
+        help="copy wheels from this folder instead of downloading them",
     )
-    clean = what.add_parser(
-        "clean", help="remove unused files of runs from the caches of the machines"
-    )
+    clean = what.add_parser("clean", help="remove unused run files from the machines' caches")
     clean.add_argument(
         "hostfile", type=folder, metavar="FILE", help="hostfile, as for `hosts check`"
     )
@@ -198,13 +197,13 @@ def _hosts_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=20.0,
         metavar="GIB",
-        help="largest size of the cache afterwards, in GiB (default: 20)",
+        help="maximum cache size after cleaning, in GiB (default: 20)",
     )
     for action in (check, collect, prepare, clean):
         action.add_argument(
             "--python",
             metavar="PATH",
-            help="Python interpreter on those machines (default: the same path as here)",
+            help="Python interpreter on the machines (default: the same path as on this machine)",
         )
         action.add_argument(
             "--ssh-config",

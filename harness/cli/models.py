@@ -32,19 +32,20 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     make.add_argument("model", metavar="NAME", help="a name from `rankproof models list`")
     make.add_argument(
-        "--out", type=Path, required=True, metavar="FOLDER", help="folder to write it to"
+        "--out", type=Path, required=True, metavar="FOLDER", help="folder to write the model to"
     )
     describe = actions.add_parser(
-        "describe", help="describe a model, and which engines run it over how many ranks"
+        "describe", help="describe a model, and list the engines and world sizes that can run it"
     )
     describe.add_argument(
         "model",
         metavar="NAME|FOLDER",
-        help="a name from `rankproof models list`, or the folder of a model",
+        help="a name from `rankproof models list`, or a model folder",
     )
     describe.add_argument("--json", action="store_true", help="print JSON")
     engines = actions.add_parser(
-        "engines", help="list which engine runs which model over how many ranks, and if not, why"
+        "engines",
+        help="list the models and world sizes each engine can run, and why it cannot run others",
     )
     engines.add_argument(
         "--json", action="store_true", help="print JSON with every architecture of every library"

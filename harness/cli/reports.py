@@ -102,7 +102,9 @@ def _verify_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--mine",
         action="store_true",
-        help="accept reports signed with your own key, even if it is not in the list (ignored in CI)",
+        help=(
+            "accept reports signed with your own key, even if it is not in the list (ignored in CI)"
+        ),
     )
 
 
@@ -228,7 +230,7 @@ def _show_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--issue",
         action="store_true",
-        help=("print about one screen of self-contained markdown, to paste into an issue"),
+        help=("print a self-contained markdown summary (about one screen) to paste into an issue"),
     )
     parser.add_argument(
         "--all",
@@ -374,7 +376,7 @@ def _compare_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("second", type=Path, metavar="B", help="the run to compare it with")
     signers(parser)
     parser.add_argument(
-        "--unverified", action="store_true", help="also compare runs that fail verification"
+        "--unverified", action="store_true", help="compare the runs even if they fail verification"
     )
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--json", action="store_true", help="print JSON")
@@ -442,7 +444,10 @@ def _bundle_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("run", type=Path, help="a run's folder, such as results/latest")
     parser.add_argument(
-        "--out", type=Path, metavar="FILE", help="(default: SCENARIO-RUN.rankproof.tar.xz)"
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="file to write (default: SCENARIO-RUN.rankproof.tar.xz)",
     )
     inputs(parser)
     parser.add_argument(
@@ -450,14 +455,14 @@ def _bundle_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=64,
         metavar="MIB",
-        help="largest total size of inputs to include (default: 64 MiB)",
+        help="maximum total size of the included inputs (default: 64 MiB)",
     )
     parser.add_argument(
         "--allow",
         action="append",
         default=[],
         choices=["home", "host", "secret", "user"],
-        help="do not refuse this kind of private data (repeatable)",
+        help="allow this kind of private data in the bundle (repeatable)",
     )
 
 

@@ -58,10 +58,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--i-trust-this-file",
         action="store_true",
-        help="repeat the run even if its report fails verification; its programs run with your permissions",
+        help=(
+            "repeat the run even if its report fails verification; its programs run with your"
+            " permissions"
+        ),
     )
     parser.add_argument(
-        "--dry-run", action="store_true", help="print what would run, and run nothing"
+        "--dry-run", action="store_true", help="print what would run, but run nothing"
     )
     parser.add_argument(
         "--repo",
@@ -73,21 +76,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--from-evidence", action="store_true", help="run the code stored in the report's evidence"
     )
     parser.add_argument(
-        "--source", type=Path, metavar="FOLDER", help="take the candidate from this folder instead"
+        "--source", type=Path, metavar="FOLDER", help="use the code in this folder as the candidate"
     )
-    parser.add_argument(
-        "--candidate", metavar="REV", help="take the candidate from this revision instead"
-    )
+    parser.add_argument("--candidate", metavar="REV", help="use this revision as the candidate")
     parser.add_argument(
         "--trials",
         type=positive,
         metavar="N",
-        help="trials of the candidate (default: the report's)",
+        help="number of candidate trials (default: as in the report)",
     )
     parser.add_argument(
         "--fresh-seeds",
         action="store_true",
-        help="after the pass with the report's seeds, run another pass with new seeds",
+        help="run a second pass with new seeds after the pass with the report's seeds",
     )
     parser.add_argument(
         "--only-fresh-seeds", action="store_true", help="run only the pass with new seeds"
@@ -96,8 +97,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--vary",
         action="store_true",
         help=(
-            "if the answer differs, run again with one change at a time, and show which change"
-            " explains it"
+            "if the result differs, rerun with one change at a time and show which change explains"
+            " the difference"
         ),
     )
     inputs(parser)

@@ -28,8 +28,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--repo",
         type=Path,
         metavar="PATH",
-        help="take both arms from this git repository (default revision: the scenario's, else"
-        " HEAD)",
+        help="take the code of both arms from this git repository (default revision: the"
+        " scenario's, or HEAD)",
     )
     parser.add_argument(
         "--candidate", metavar="REV", help="run this revision of the repository as the candidate"
@@ -50,46 +50,46 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         default=LOCAL,
         metavar="WHERE",
         help=(
-            "run trials on this machine (local), or on the nodes of a cluster (ray,"
-            " ray://HEAD:PORT)"
+            "where to run trials: local (this machine, the default), or ray or ray://HEAD:PORT (the"
+            " nodes of a Ray cluster)"
         ),
     )
     parser.add_argument(
         "--name-hosts",
         action="store_true",
-        help="with --on or --hosts: record the names of the machines, not digests of them",
+        help="with --on or --hosts: record machine names instead of their digests",
     )
     parser.add_argument(
         "--try",
         action="store_true",
         dest="trying",
         help=(
-            "run one trial of each arm, print the result and the estimated time of a run, and keep"
-            " nothing"
+            "run one trial of each arm and print the result and the estimated time of a full run;"
+            " keep nothing"
         ),
     )
     parser.add_argument(
         "--all", action="store_true", help="with --try: print every event, check, log and array"
     )
-    over = parser.add_argument_group("over several machines (docs/machines.md)")
+    over = parser.add_argument_group("running on several machines (docs/machines.md)")
     over.add_argument(
         "--hosts",
         type=machines,
         metavar="FILE",
         help=(
-            "spread ranks over the machines of this hostfile, by ssh; test:3: over three test"
-            " machines on this host (as root); ray, ray://HEAD:PORT: over the nodes of a cluster"
+            "hostfile of the machines to run ranks on, over ssh; or test:3 for three test machines"
+            " on this host (as root); or ray or ray://HEAD:PORT for the nodes of a Ray cluster"
         ),
     )
     over.add_argument(
         "--placement",
         metavar="RULE",
-        help=("spread (default), pack, or the machine of each rank: 0=node-1,1=node-2"),
+        help=("where to place ranks: spread (default), pack, or rank by rank: 0=node-1,1=node-2"),
     )
     over.add_argument(
         "--hosts-python",
         metavar="PATH",
-        help="Python interpreter on those machines (default: the same path as here)",
+        help="Python interpreter on the machines (default: the same path as on this machine)",
     )
     over.add_argument(
         "--ssh-config",
@@ -100,7 +100,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cell",
         metavar="ID",
-        help="with --try: the cell to try (default: the first where the control must fail)",
+        help="with --try: the cell to try (default: the first cell in which the control must fail)",
     )
 
 

@@ -66,10 +66,10 @@ def main(options: argparse.Namespace) -> int:
 
 def _init_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("folder", type=Path, help="a new folder, such as scenarios/my-fix")
-    parser.add_argument("--id", help="name of the scenario (default: the folder's)")
+    parser.add_argument("folder", type=Path, help="folder to create, such as scenarios/my-fix")
+    parser.add_argument("--id", help="id of the scenario (default: the folder's name)")
     parser.add_argument("--title", help="what a PASS means, in one line")
-    parser.add_argument("--question", help="question that the verdict answers")
+    parser.add_argument("--question", help="the question that the verdict answers")
     parser.add_argument(
         "--ranks", type=positive, nargs="+", metavar="N", help="world sizes (default: 2 4)"
     )
@@ -86,7 +86,7 @@ def _init_arguments(parser: argparse.ArgumentParser) -> None:
     kind.add_argument(
         "--hang",
         action="store_true",
-        help="the bug is a hang: write a control that must hang",
+        help="for a bug that hangs: write a control that must hang",
     )
     kind.add_argument(
         "--program",
@@ -96,7 +96,7 @@ def _init_arguments(parser: argparse.ArgumentParser) -> None:
     kind.add_argument(
         "--package",
         metavar="NAME",
-        help="the bug is in a release of this package: compare two releases",
+        help="for a bug in a release of this package: compare two releases",
     )
     parser.add_argument(
         "--candidate",
@@ -105,7 +105,7 @@ def _init_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--control", metavar="VERSION", help="with --package: the broken release")
     parser.add_argument(
-        "--yes", action="store_true", help="ask no questions; use defaults for options not given"
+        "--yes", action="store_true", help="ask no questions; use the defaults for missing options"
     )
 
 

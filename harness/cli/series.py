@@ -32,24 +32,24 @@ class MatrixCommand:
             "--seeds",
             type=positive,
             metavar="N",
-            help=f"trials of each cell (default: {SEEDS}; sample: 1)",
+            help=f"trials per cell (default: {SEEDS}, or 1 with --sample)",
         )
         parser.add_argument(
             "--only",
             action="append",
             default=[],
             metavar="KIND[/VARIANT]",
-            help=("only this kind of fault, or one case of it such as perturb/text (repeatable)"),
+            help=("run only this kind of fault, or one variant, such as perturb/text (repeatable)"),
         )
         parser.add_argument(
             "--backend",
             action="append",
             default=[],
             metavar="NAME",
-            help="only this backend: gloo or mlx-ring",
+            help="run only on this backend: gloo or mlx-ring (repeatable)",
         )
         parser.add_argument(
-            "--sample", action="store_true", help="only eight sentinel cells, which takes minutes"
+            "--sample", action="store_true", help="run only eight sentinel cells (takes minutes)"
         )
 
     def series(self) -> Series[Any, Any]:
@@ -111,14 +111,14 @@ class SearchCommand:
             action="append",
             default=[],
             metavar="NAME",
-            help="only this model (repeatable; default: four models)",
+            help="run only this model (repeatable; default: four models)",
         )
         parser.add_argument(
             "--without-arrays",
             action="store_true",
             help=(
-                "keep digests and results instead of logits and weights: 0.4 MB per part instead of"
-                " 7 MB"
+                "keep only digests and results, not logits and weights (0.4 MB per part instead of"
+                " 7 MB)"
             ),
         )
 
@@ -176,14 +176,14 @@ class OperatorsCommand:
             action="append",
             default=[],
             metavar="NAME",
-            help="only collectives, dtensors, mlx or files (repeatable; default: all)",
+            help="test only collectives, dtensors, mlx or files (repeatable; default: all)",
         )
         parser.add_argument(
             "--operators",
             action="append",
             default=[],
             metavar="TEXT",
-            help="only operators whose name contains this text (repeatable)",
+            help="test only operators whose names contain this text (repeatable)",
         )
         parser.add_argument(
             "--ranks",
@@ -191,16 +191,19 @@ class OperatorsCommand:
             default=[],
             type=positive,
             metavar="N",
-            help="only worlds of this size (repeatable; default: 1 to 4, depending on the library)",
+            help="test only this world size (repeatable; default: 1 to 4, by library)",
         )
         parser.add_argument(
             "--depth",
             type=positive,
             metavar="N",
-            help="extra cells for each operator, in addition to one for each value of each axis",
+            help="cells per operator; more if needed to cover every value of every axis",
         )
         parser.add_argument(
-            "--within", type=positive, metavar="SECONDS", help="start no part after this time"
+            "--within",
+            type=positive,
+            metavar="SECONDS",
+            help="time after which no further part is started",
         )
         parser.add_argument(
             "--seed", metavar="TEXT", help="seed for choosing the cells (default: 1)"
@@ -278,8 +281,8 @@ class ServedCommand:
             nargs="*",
             metavar="ENGINE[==VERSION]|URL",
             help=(
-                "servers to test, as for `rankproof conformance` (default: each engine that is"
-                " installed here)"
+                "servers to test, as for `rankproof conformance` (default: every engine installed"
+                " here)"
             ),
         )
         parser.add_argument(
@@ -287,36 +290,38 @@ class ServedCommand:
             action="append",
             default=[],
             metavar="NAME",
-            help="mode of each engine that has it, or `all` (repeatable; default: plain)",
+            help="mode to test on each engine that has it, or `all` (repeatable; default: plain)",
         )
         parser.add_argument(
             "--rows",
             default="",
             metavar="A,B",
-            help="test only these rows and the plain completion",
+            help="test only these rows, plus the plain completion",
         )
         parser.add_argument("--all", action="store_true", help="also test the slow rows")
         parser.add_argument(
             "--may-break-it",
             action="store_true",
-            help="also test rows that may crash a server that is given by URL",
+            help="also test rows that could crash the server (skipped by default for a URL)",
         )
         parser.add_argument(
-            "--model", metavar="NAME", help="model name to send in requests to addresses"
+            "--model", metavar="NAME", help="model name to send in requests to servers given by URL"
         )
         parser.add_argument(
             "--within",
             type=positive,
             metavar="SECONDS",
-            help="time limit for all rows of one server (default: 300)",
+            help="total time limit for each server (default: 300)",
         )
         parser.add_argument(
             "--timeout",
             type=positive,
             metavar="SECONDS",
-            help="time limit for one request (default: 30)",
+            help="timeout for each request (default: 30)",
         )
-        parser.add_argument("--seed", type=int, metavar="N", help="seed for the words in prompts")
+        parser.add_argument(
+            "--seed", type=int, metavar="N", help="random seed for the words in the prompts"
+        )
 
     def series(self) -> Series[Any, Any]:
         """Return what makes it. Raises harness.series.series.Nothing without a client."""
@@ -389,7 +394,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     name = parser.prog.rpartition(" ")[2]
     COMMANDS[name].arguments(parser)
     parser.add_argument(
-        "--resume", type=Path, metavar="FOLDER", help="continue this unfinished series"
+        "--resume",
+        type=Path,
+        metavar="FOLDER",
+        help="continue the unfinished series in this folder",
     )
     new_runs(parser)
 

@@ -34,16 +34,20 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     cache_argument(actions.add_parser("path", help="print the path of the cache"))
     ls = actions.add_parser("ls", help="list the snapshots, newest first")
     check = actions.add_parser(
-        "verify", help="check every byte against the manifests; exits 1 if any byte differs"
+        "verify", help="check every byte against the manifests; exit 1 if any byte differs"
     )
     check.add_argument(
         "--huggingface", action="store_true", help="also check the blobs of huggingface_hub's cache"
     )
     prune = actions.add_parser(
-        "prune", help="remove old snapshots that are not among the newest; skips those in use"
+        "prune", help="remove old snapshots, but keep the newest and those in use"
     )
     prune.add_argument(
-        "--older-than", type=duration, default=30.0 * DAY, metavar="TIME", help="(default: 30d)"
+        "--older-than",
+        type=duration,
+        default=30.0 * DAY,
+        metavar="TIME",
+        help="remove only snapshots fetched longer ago than this (default: 30d)",
     )
     prune.add_argument(
         "--keep-newest",
@@ -54,14 +58,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     prune.add_argument("--dry-run", action="store_true", help="only print what would be removed")
     aside = actions.add_parser(
-        "quarantine", help="move damaged snapshots to a folder that nothing is loaded from"
+        "quarantine", help="move damaged snapshots aside, so that nothing is loaded from them"
     )
     for action in (ls, prune, aside):
         cache_argument(action)
     asking(check)
     for action in (ls, check):
         action.add_argument(
-            "--json", action="store_true", help="print one line of JSON for each snapshot"
+            "--json", action="store_true", help="print one line of JSON per snapshot"
         )
 
 

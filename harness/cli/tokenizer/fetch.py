@@ -43,9 +43,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         dest="files",
         metavar="NAME",
-        help=(
-            "fetch this file, such as a model's (repeatable; default: all files of the tokenizer)"
-        ),
+        help=("file to fetch, such as a model file (repeatable; default: all tokenizer files)"),
     )
     parser.add_argument("--revision", metavar="REV", help="branch, tag or commit (default: main)")
     parser.add_argument(
@@ -58,19 +56,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--for-models",
         type=Path,
         metavar="FOLDER",
-        help="find the tokenizer of each GGUF model, and fetch the missing ones",
+        help="find the tokenizer of each GGUF model in this folder, and fetch the missing ones",
     )
     parser.add_argument(
         "--strict",
         action="store_true",
-        help="do not accept a tokenizer that is only inside the model (exit code 4)",
+        help="reject a tokenizer that exists only inside the model (exit code 4)",
     )
     parser.add_argument(
-        "--max-bytes", type=bytes_, metavar="SIZE", help="largest download (default: 1GiB)"
+        "--max-bytes", type=bytes_, metavar="SIZE", help="maximum download size (default: 1GiB)"
     )
-    parser.add_argument(
-        "--json", action="store_true", help="print one line of JSON for each snapshot"
-    )
+    parser.add_argument("--json", action="store_true", help="print one line of JSON per snapshot")
     hub(parser)
 
 
@@ -307,7 +303,7 @@ def progress(stream: TextIO) -> Iterator[Progress | None]:
 
 
 FETCH = TokenizerCommand(
-    help="fetch a tokenizer's or a model's files into the cache; resumes an interrupted fetch",
+    help="fetch tokenizer or model files into the cache; resume an interrupted fetch",
     description=(
         "Fetches the files of a tokenizer, or named files such as a model's, into a verified"
         " snapshot, and prints its path. An interrupted fetch resumes where it stopped. Nothing"

@@ -89,11 +89,11 @@ def diff_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="A",
         help="a folder with a tokenizer.json, or a file of any format",
     )
-    parser.add_argument("second", type=Path, metavar="B", help="another")
+    parser.add_argument("second", type=Path, metavar="B", help="the tokenizer to compare it with")
     parser.add_argument(
         "--semantic",
         action="store_true",
-        help="show only what can change ids, names of special tokens or chat templates",
+        help="show only what can change ids, special token names or chat templates",
     )
     parser.add_argument("--json", action="store_true", help="print a JSON list")
 
@@ -168,7 +168,7 @@ def parity_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="A",
         help="a tokenizer.json, its folder, a .model or .gguf file, or http://…",
     )
-    parser.add_argument("second", metavar="B", help="another")
+    parser.add_argument("second", metavar="B", help="the tokenizer to compare it with")
     parser.add_argument(
         "--corpus", type=Path, metavar="FILE", help="also use the lines of this file as texts"
     )
@@ -180,7 +180,7 @@ def parity_arguments(parser: argparse.ArgumentParser) -> None:
         help="number of texts to generate (default: 2000)",
     )
     parser.add_argument(
-        "--seed", type=int, default=0, help="seed of the generated texts (default: 0)"
+        "--seed", type=int, default=0, help="seed for the generated texts (default: 0)"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -268,7 +268,7 @@ def contract_arguments(parser: argparse.ArgumentParser) -> None:
         help="number of texts to generate (default: 500)",
     )
     parser.add_argument(
-        "--seed", type=int, default=0, help="seed of the generated texts (default: 0)"
+        "--seed", type=int, default=0, help="seed for the generated texts (default: 0)"
     )
     parser.add_argument("--json", action="store_true", help="print a JSON list of the differences")
 

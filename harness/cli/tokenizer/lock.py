@@ -48,7 +48,7 @@ def lock_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="model file that uses it: FILE, or org/model@COMMIT:FILE if it was fetched"
+        help="model file that uses the tokenizer: FILE, or org/model@COMMIT:FILE if it was fetched"
         " (repeatable)",
     )
     sources(parser)

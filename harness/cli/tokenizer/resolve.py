@@ -38,7 +38,7 @@ def resolve_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--strict",
         action="store_true",
-        help="accept only a tokenizer that another file proves (exit code 4)",
+        help="accept only a tokenizer that is proven by another file (exit code 4)",
     )
     parser.add_argument(
         "--cache",
@@ -151,9 +151,9 @@ def doctor_arguments(parser: argparse.ArgumentParser) -> None:
         "--tokenizer", type=Path, metavar="PATH", help="use this tokenizer for all of them"
     )
     parser.add_argument(
-        "--strict", action="store_true", help="treat a model that could not be tried as a finding"
+        "--strict", action="store_true", help="count a model that could not be tested as a finding"
     )
-    parser.add_argument("--json", action="store_true", help="print one line of JSON for each model")
+    parser.add_argument("--json", action="store_true", help="print one line of JSON per model")
 
 
 def doctor_main(options: argparse.Namespace) -> int:
