@@ -55,7 +55,7 @@ class StatedDefect(Model):
         description="Versions with the defect that the author ran, in quotes."
     )
     right: Plain | None = Field(
-        None, description="First version without the defect that the author ran, in quotes."
+        None, description="First later version without the defect that the author ran, in quotes."
     )
     reports: Listed[Report] = Field(
         (), description=("Existing reports of the defect, such as ml-explore/mlx#4319.")
