@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from harness.run.environments.releases import order
 from tests.docs.pages import ROOT
 
 SPEC = importlib.util.spec_from_file_location("findings_page", ROOT / "docs" / "findings.py")
@@ -39,3 +40,11 @@ def test_a_bundle_without_a_finding_is_refused(found: list[object]) -> None:
         finding = one.finding  # type: ignore[attr-defined]
         assert finding.runs["control"].code == 1, one
         assert finding.runs["control"].version, one
+
+
+def test_a_fix_is_later_than_the_defect(found: list[object]) -> None:
+    """What is called the first fixed release is none that is older than the defect."""
+    for one in found:
+        stated = one.finding.stated  # type: ignore[attr-defined]
+        if stated.right is not None:
+            assert order(stated.right) > max(map(order, stated.at_fault)), one
