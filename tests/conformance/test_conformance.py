@@ -164,8 +164,8 @@ def test_what_was_changed_is_refused_under_a_good_signature(
     assert found.word == word, found.steps
 
 
-@pytest.mark.whole
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [0, 1])
 def test_a_server_that_keeps_every_promise_passes(correct: str, tmp_path: Path, seed: int) -> None:
     """Whatever the prompts, no row that an address can be asked is violated, the long ones
     included, and its first screen and report are short.

@@ -82,7 +82,7 @@ def test_the_page_lists_every_row_with_its_requests() -> None:
     assert listed == [(row.name, str(row.requests)) for row in ROWS.values()]
 
 
-@pytest.mark.whole
+@pytest.mark.long
 @pytest.mark.parametrize("what", UNLISTED)
 def test_a_defect_that_no_row_names_is_seen(
     what: str, correct: str, monkeypatch: pytest.MonkeyPatch

@@ -147,7 +147,7 @@ def test_a_row_about_a_process_conforms_and_sees_its_defect(name: str, tmp_path:
                 process.start()
 
 
-@pytest.mark.whole
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="workers end with their front on Linux alone")
 @pytest.mark.parametrize(
     ("how", "name", "wanted"),
