@@ -20,7 +20,7 @@ HEAD = """\
 # Findings in released libraries
 
 Each row is a defect of a released library. Its bundle contains a signed run that shows both the defect and the right
-behaviour, the code of the ranks, and a script of at most 43 lines that needs only the library. Each report names the
+behaviour, the code of the ranks, and a short script that needs only the library. Each report names the
 versions that its run used; the other versions in the table are the author's statement and are not in the evidence.
 Findings do not count for releases of Rankproof. `docs/findings.py` writes this page from the bundles.
 

@@ -68,7 +68,7 @@ COMMANDS: dict[str, tuple[str, str | None]] = {
     "init": ("write a scenario folder for your own bug", None),
     "lint": ("check scenario files", None),
     "run": ("run scenarios on real ranks and sign a report for each", EPILOG),
-    "doctor": ("report what this machine can run and how to install the rest", None),
+    "doctor": ("report what this machine can run, and how to fix each problem", None),
     "show": ("print a report in the terminal", None),
     "view": ("write one HTML page about all runs in a folder", None),
     "diff": ("compare two runs of a scenario", COMPARED),

@@ -67,7 +67,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         type=_seconds,
         default=300.0,
         metavar="SECONDS",
-        help="total time limit; rows not started by then are not tested (default: 300)",
+        help="time limit for all rows; rows not started by then are not tested (default: 300)",
     )
     parser.add_argument(
         "--against",

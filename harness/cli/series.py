@@ -311,7 +311,7 @@ class ServedCommand:
             "--within",
             type=positive,
             metavar="SECONDS",
-            help="total time limit for each server (default: 300)",
+            help="time limit for all rows of each server (default: 300)",
         )
         parser.add_argument(
             "--timeout",

@@ -43,7 +43,7 @@ def test_a_bundle_without_a_finding_is_refused(found: list[object]) -> None:
 
 
 def test_a_fix_is_later_than_the_defect(found: list[object]) -> None:
-    """What is called the first fixed release is none that is older than the defect."""
+    """The first fixed release is later than every affected version."""
     for one in found:
         stated = one.finding.stated  # type: ignore[attr-defined]
         if stated.right is not None:

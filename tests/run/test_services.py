@@ -584,7 +584,7 @@ def test_what_two_files_tell_of_one_service_is_held_together(
     assert verified.code == 3
 
 
-@pytest.mark.long
+@pytest.mark.whole
 def test_a_control_may_have_to_fail_by_its_server(served: Callable[..., Ran]) -> None:
     """A check about a service fails on every rank, and so may be what a control must fail."""
     text = SCENARIO.replace("must_fail: {check: right", "must_fail: {check: engine-serves")

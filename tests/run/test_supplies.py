@@ -135,7 +135,7 @@ BY_FILE = SCENARIO.replace("{packages: {own: {path: ../own}}}", "{requirements: 
 )
 
 
-@pytest.mark.long
+@pytest.mark.whole
 def test_a_file_of_requirements_is_evidence(
     scenario: Write, rankproof: Run, offered: dict[str, str], tmp_path: Path
 ) -> None:
