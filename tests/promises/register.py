@@ -4,6 +4,7 @@ not a promise.
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
@@ -69,6 +70,26 @@ def _problems(judgement: Judgement, root: Path) -> Iterator[str]:
             file, _, name = test.partition("::")
             if name not in _tests(root / file):
                 yield f"there is no test {test}"
+        if all(_is_long(root, test) for test in judgement):
+            yield "CI runs none of its tests, because all are marked long"
+
+
+def _is_long(root: Path, test: str) -> bool:
+    """Whether a test is left to the session before a release."""
+    file, _, name = test.partition("::")
+    path = root / file
+    return path.is_file() and name in _long_tests(path)
+
+
+@cache
+def _long_tests(path: Path) -> frozenset[str]:
+    """The names of the test functions of a file that are marked long."""
+    return frozenset(
+        node.name
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef)
+        and any(ast.unparse(mark) == "pytest.mark.long" for mark in node.decorator_list)
+    )
 
 
 @cache

@@ -104,6 +104,10 @@ def test_a_sentence_that_went_is_found(tmp_path: Path) -> None:
             ["tests/promises/register.py::problems"],
             "there is no test tests/promises/register.py::problems",
         ),
+        (
+            ["tests/series/matrix/test_matrix.py::test_checks_say_what_a_case_demands"],
+            "CI runs none of its tests, because all are marked long",
+        ),
         ("obvious: everybody sees it", "is not a list of tests, nor a reason like 'limit: …'"),
         ("limit: ", "is not a list of tests, nor a reason like 'limit: …'"),
     ],
