@@ -318,22 +318,22 @@ def unfinished(series: Series[F, R], path: Path) -> tuple[Path, F]:
     place = real_place(path)
     if not place.name.endswith(UNFINISHED) or place.parent.name != series.name:
         raise SeriesError(
-            f"{path} is not the folder of an unfinished {series.name}; pass a folder whose name"
-            f" ends with {UNFINISHED}"
+            f"{path} is not the folder of an unfinished `rankproof lab {series.name}`; pass a folder"
+            f" whose name ends with {UNFINISHED}"
         )
     try:
         facts = series.read((place / series.path).read_bytes())
     except (OSError, RecordError) as error:
         what = error.strerror if isinstance(error, OSError) else error
         raise SeriesError(
-            f"{path} cannot be resumed, because its plan is missing or damaged ({what}); start a"
-            f" new {series.name}"
+            f"{path} cannot be resumed, because its plan is missing or damaged ({what}); run"
+            f" `rankproof lab {series.name}` without --resume"
         ) from None
     if facts.rankproof != harness.__version__ or series.is_of_other_code(facts):
         raise SeriesError(
             f"{path} was started with a different version of the code, and parts of two versions"
             f" cannot be combined. Go back to commit {facts.source.commit or '(not known)'}, or"
-            f" start a new {series.name}"
+            f" run `rankproof lab {series.name}` without --resume"
         )
     return place, facts
 

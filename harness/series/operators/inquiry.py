@@ -19,6 +19,10 @@ from harness.series.operators.judge import Outcome, Word
 
 Purpose = Literal["sweep", "shrink", "confirm"]
 REPETITIONS: Final = 3
+SLICES: Final = 6
+"""Worlds that an ask is spread over: a cell that hangs keeps its own slice waiting, and no other."""
+LEAST_SLICE: Final = 4
+"""Cells of a slice, because a world costs more than a few cells."""
 MOST_CAUSES: Final = 4
 """Causes of one operator in a part that are followed; what is left over is counted."""
 MOST_STEPS: Final = 6
@@ -34,6 +38,14 @@ class Ask:
 
     purpose: Purpose
     cells: Sequence[OperatorCell]
+
+    def slices(self) -> list[Ask]:
+        """Cut it into asks that can be made at the same time, in order."""
+        length = max(LEAST_SLICE, -(-len(self.cells) // SLICES))
+        return [
+            Ask(self.purpose, self.cells[begin : begin + length])
+            for begin in range(0, len(self.cells), length)
+        ]
 
 
 class FailureCause(Model):

@@ -20,7 +20,7 @@ WORDS: Final[tuple[Word, ...]] = get_args(Word)
 COUNTS: Final = frozenset({"DEFECT", "CRASH", "HANG"})
 """Words that accuse somebody."""
 MOST_ENDS: Final = 4
-"""Worlds of one sweep that an operator may end: a hang costs a third of a minute."""
+"""Worlds of one sweep that an operator may end in one slice: a hang costs ten seconds."""
 EXTREMES: Final = ("max", "min")
 ZEROS: Final = frozenset({"0", "0.0", "-0.0"})
 

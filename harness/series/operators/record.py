@@ -157,7 +157,7 @@ class PartEvidence(Model):
     Attributes:
         unasked: why nothing was asked; empty where it was.
         seconds: that it took.
-        asks: in order.
+        asks: in order, each in slices.
     """
 
     unasked: str
@@ -347,12 +347,16 @@ def _found(facts: OperatorsFacts, part: OperatorsPart, evidence: PartEvidence) -
     asks = iter(evidence.asks)
     ask: Ask = next(inquiry)
     while True:
-        kept = next(asks, None)
-        if kept is None or kept.purpose != ask.purpose or kept.cells != [c.key for c in ask.cells]:
-            raise RecordError(f"{part.path} does not run the cells that its outcomes require")
-        found = judged(kept, ask.cells, size=part.ranks)
-        if len(found) != len(ask.cells):
-            raise RecordError(f"{part.path} has {len(found)} of {len(ask.cells)} answers")
+        found: list[Outcome] = []
+        for one in ask.slices():
+            kept = next(asks, None)
+            wanted = [cell.key for cell in one.cells]
+            if kept is None or kept.purpose != one.purpose or kept.cells != wanted:
+                raise RecordError(f"{part.path} does not run the cells that its outcomes require")
+            outcomes = judged(kept, one.cells, size=part.ranks)
+            if len(outcomes) != len(wanted):
+                raise RecordError(f"{part.path} has {len(outcomes)} of {len(wanted)} answers")
+            found += outcomes
         try:
             ask = inquiry.send(found)
         except StopIteration as done:

@@ -55,7 +55,7 @@ def _chosen(
             if ours and (not libraries or library in libraries) and (not ranks or size in ranks):
                 chosen.append((library, size, ours))
     if not chosen:
-        raise Nothing("no operator of these libraries has this name, or this world size")
+        raise Nothing("no operator of these libraries matches the requested names and world sizes")
     return chosen
 
 

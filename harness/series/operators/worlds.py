@@ -6,7 +6,9 @@ import json
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +17,8 @@ from harness.events import Event
 from harness.run.run import Interrupted, RunError
 from harness.run.worlds import interruptible
 from harness.series.operators.cells import BACKENDS, OperatorCell
-from harness.series.operators.inquiry import Ask
+from harness.series.operators.inquiry import SLICES, Ask
+from harness.series.operators.judge import Outcome
 from harness.series.operators.record import (
     VERSIONS,
     AskedWorld,
@@ -33,8 +36,8 @@ from harness.world.control.server_handle import Cancelled
 from harness.world.control.world import World
 
 ENTRY: Final = "from harness.series.operators.ranks_inside.entry import walk, whole\n"
-STANDS_STILL: Final = 20.0
-"""Seconds after which a cell hangs; a machine under load must not seem to."""
+STANDS_STILL: Final = 10.0
+"""Seconds after which a cell hangs: seconds in which its ranks used no processor time."""
 TIMEOUT: Final = 3600.0
 """Seconds that a collective may take: the ranks' own watchdog is faster, and says where."""
 EACH: Final = 2.0
@@ -73,13 +76,21 @@ class OperatorWorlds:
         inquiry = inquiry_of(facts, part)
         asks: list[AskEvidence] = []
         ask = next(inquiry)
-        while True:
-            asks.append(self.ask(ask, part))
-            try:
-                ask = inquiry.send(judged(asks[-1], ask.cells, size=part.ranks))
-            except StopIteration:
-                seconds = round(time.monotonic() - begun, 1)
-                return PartEvidence(unasked="", seconds=seconds, asks=asks)
+        with ThreadPoolExecutor(max_workers=SLICES) as slices:
+            while True:
+                found: list[Outcome] = []
+                cut = ask.slices()
+                # All of them end, also where one raises: the worlds belong to the caller's pool.
+                for one, kept in zip(
+                    cut, slices.map(partial(self.ask, part=part), cut), strict=True
+                ):
+                    asks.append(kept)
+                    found += judged(kept, one.cells, size=part.ranks)
+                try:
+                    ask = inquiry.send(found)
+                except StopIteration:
+                    seconds = round(time.monotonic() - begun, 1)
+                    return PartEvidence(unasked="", seconds=seconds, asks=asks)
 
     def ask(self, ask: Ask, part: OperatorsPart) -> AskEvidence:
         """Ask the whole, and then the ranks until they came to every cell."""

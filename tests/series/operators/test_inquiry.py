@@ -10,7 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.series.operators.cells import Operator, OperatorCell, is_possible
-from harness.series.operators.inquiry import REPETITIONS, Ask, Findings, explains, inquire
+from harness.series.operators.inquiry import (
+    REPETITIONS,
+    SLICES,
+    Ask,
+    Findings,
+    explains,
+    inquire,
+)
 from harness.series.operators.judge import Outcome
 from harness.series.operators.record import PartRecord, grouped
 
@@ -54,6 +61,16 @@ def asked(
         except StopIteration as done:
             findings: Findings = done.value
             return findings, asks
+
+
+@given(count=st.integers(1, 700))
+def test_slices_of_an_ask_are_the_ask(count: int) -> None:
+    """Every cell is in one slice, in order, and there are as many slices as worlds at most."""
+    cells = [an_operator().cell({"shape": str(number)}) for number in range(count)]
+    slices = Ask("sweep", cells).slices()
+    assert [cell for one in slices for cell in one.cells] == cells
+    assert len(slices) <= SLICES
+    assert {one.purpose for one in slices} == {"sweep"}
 
 
 @st.composite

@@ -28,8 +28,11 @@ STOPPED = "cell.stopped"
 VERSIONS = "cell.versions"
 DISTRIBUTIONS = ("torch", "mlx", "numpy", "safetensors", "gguf", "huggingface_hub")
 HUNG = 75
-# Seconds after which a rank that raised ends, if the others do not come.
-ALONE = 3.0
+# Seconds after which a rank that raised ends, if the others do not come. The cell is a refusal in any
+# case; all that a rank that ends too early costs is the sum after it, and a new world.
+ALONE = 0.5
+# Seconds that ranks may stand still in the sum after a refusal: it accuses nobody of a hang.
+SUM = 2.0
 
 
 class ReportedLine:
@@ -85,7 +88,7 @@ def _receive(connection: socket.socket, count: int) -> bytes:
     data = b""
     while len(data) < count:
         if not (part := connection.recv(count - len(data))):
-            raise ConnectionError("a rank closed the line")
+            raise ConnectionError("a rank closed the connection")
         data += part
     return data
 
@@ -98,13 +101,13 @@ class Watchdog:
         self._within = within
         self._main = threading.get_ident()
         # Read by the thread without a lock: a tuple is replaced at once.
-        self._begun: tuple[int, float] | None = None
+        self._begun: tuple[int, float, float] | None = None
         threading.Thread(target=self._watch, daemon=True).start()
 
     @contextlib.contextmanager
-    def over(self, index: int) -> Iterator[None]:
-        """Watch a cell."""
-        self._begun = (index, time.monotonic())
+    def over(self, index: int, *, within: float | None = None) -> Iterator[None]:
+        """Watch a cell, for `within` seconds instead of the usual ones."""
+        self._begun = (index, time.monotonic(), self._within if within is None else within)
         try:
             yield
         finally:
@@ -114,21 +117,21 @@ class Watchdog:
         still = 0.0
         before = time.process_time()
         while True:
-            tick = self._within / 10
+            tick = min(self._within, SUM) / 10
             time.sleep(tick)
             begun = self._begun
             used = time.process_time() - before
             before += used
             # What computes is slow, and does not hang.
             still = still + tick if used < tick / 20 else 0.0
-            if begun is not None and min(still, time.monotonic() - begun[1]) >= self._within:
+            if begun is not None and min(still, time.monotonic() - begun[1]) >= begun[2]:
                 # As faulthandler does.
                 frame = sys._current_frames().get(self._main)  # noqa: SLF001
                 where = traceback.extract_stack(frame)[-1]
                 at = f"{Path(where.filename).name}:{where.lineno} {where.line}"
                 self._context.emit(HANG, index=begun[0], at=at)
                 # The others hang too, and say so, before this end closes their connections.
-                time.sleep(2 * tick)
+                time.sleep(begun[2] / 5)
                 os._exit(HUNG)
 
 
@@ -150,11 +153,15 @@ def walk(context: Context, *, within: float, begin: int) -> None:
         # closes their connections.
         gives_up = partial(_end, context, index) if "raised" in said else None
         words = line.meet(b"x" if "raised" in said else b"v", gives_up=gives_up)
-        with watchdog.over(index):
+        with watchdog.over(index, within=SUM):
             stopped = _out_of_step(cell, words, context) if b"x" in words else {}
+        if stopped:
+            # Before the others are met, because one of them may hang in its sum.
+            context.emit(STOPPED, index=index, **stopped)
         # All stop where one has to: the next call needs every rank.
         if line.meet(b"s" if stopped else b"g") != {b"g"}:
-            context.emit(STOPPED, index=index, **stopped)
+            if not stopped:
+                context.emit(STOPPED, index=index)
             return
 
 
