@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from importlib.metadata import version
 
 PROMPT = "Hello world"
 WARM_UP_PROMPT = "Warm up, please: the first prompt is never the fast one."
@@ -55,11 +54,12 @@ def warm_up(context, *, loader):
     if loader == "every-rank" or context.rank == 0:
         tokenizer = load_tokenizer(context.inputs["tokenizer"])
         context.emit("tokenizer.load.end")
-        describe(context, tokenizer)
+        digest = identity(tokenizer)
+        describe(context, tokenizer, digest)
     assert tokenizer
     context.emit("tokenizer.ready")
 
-    gather_identities(context, tokenizer)
+    gather_identities(context, digest)
     tokenizer.decode(tokenizer.encode(WARM_UP_PROMPT))
     context.group.barrier()
     context.emit("warm-up.done")
@@ -76,12 +76,10 @@ def import_modules(context):
     import transformers
 
     modules = (torch, transformers, tokenizers)
-    context.emit(
-        "modules.imported", **{module.__name__: version(module.__name__) for module in modules}
-    )
+    context.emit("modules.imported", **{module.__name__: module.__version__ for module in modules})
 
 
-def describe(context, tokenizer):
+def describe(context, tokenizer, digest):
     raw = tokenizer.raw
     context.emit(
         "tokenizer",
@@ -89,7 +87,7 @@ def describe(context, tokenizer):
             "class": f"{type(tokenizer).__name__}({type(raw).__name__})",
             "backend": "Rust" if raw.is_fast else "Python",
             "vocabulary": len(raw),
-            "identity": identity(tokenizer),
+            "identity": digest,
         },
     )
 
@@ -109,7 +107,7 @@ def identity(tokenizer):
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def gather_identities(context, tokenizer):
+def gather_identities(context, digest):
     """Exchange the digests over the real backend, so that each rank sees every other's."""
-    found = context.group.all_gather(identity(tokenizer).encode())
+    found = context.group.all_gather(digest.encode())
     context.emit("identities.gathered", count=len(found), distinct=len(set(found)))

@@ -98,12 +98,17 @@ class WorldReading:
     def reached(self, begin: int, count: int) -> int:
         """Return the first cell that the world did not come to.
 
-        A world that ended without stopping came to the cell after the last that all ranks did.
+        A world that ended without stopping came to the cell after the last that all ranks did. A
+        rank that stopped came to the cell that it names, also where another rank was ended before
+        it could report that cell.
         """
         after = begin
         while after < count and all(after in rank for rank in self.done):
             after += 1
-        return after if self.stopped else min(count, after + 1)
+        if not self.stopped:
+            return min(count, after + 1)
+        named = [said.get("index") for said in self.stopped.values()]
+        return min(count, max([after, *(place + 1 for place in named if isinstance(place, int))]))
 
 
 def not_asked(

@@ -149,6 +149,10 @@ def test_a_world_reaches_the_cell_in_which_it_ended_and_none_after_it_stopped() 
     stopped = event(STOPPED, rank=0, index=1, why="x")
     assert WorldReading([*five[:4], stopped], size=2).reached(0, 5) == 2
     assert WorldReading([], size=2).reached(3, 5) == 4
+    # The other rank was ended before it could report the cell: it is not asked for ever.
+    alone = [raised(0, index=3), event(STOPPED, rank=0, index=3, why="this rank alone raised")]
+    assert WorldReading(alone, size=2).reached(3, 5) == 4
+    assert WorldReading([event(STOPPED, index="?")], size=2).reached(3, 5) == 3
 
 
 def test_an_operator_that_keeps_ending_worlds_is_not_asked_further() -> None:
