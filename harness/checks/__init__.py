@@ -73,7 +73,9 @@ def _judge(check: Check, history: History) -> Finding:
             check.id,
             check.kind,
         ):
-            raise TypeError(f"its judgement is not a finding of the check {check.id}")
+            raise TypeError(
+                f"its judge() must return a Finding of the check {check.id}, of kind {check.kind}"
+            )
         asked = check.ranks.of(history.size) if "ranks" in type(check).model_fields else None
         found = [part.rank for part in finding.ranks]
         if not finding.reason and asked is not None and found != sorted(asked):

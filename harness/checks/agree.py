@@ -109,7 +109,7 @@ class AgreeCheck(ValueCheck):
             )
             return f"{self.value} differs from the value of the other ranks{others}"
         if self.against in texts:
-            return f"{self.value} differs from rank {self.against}'s"
+            return f"{self.value} differs from the value of rank {self.against}"
         return (
             f"rank {self.against} did not report {self.value}, so there is nothing to compare with"
         )

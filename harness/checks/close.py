@@ -97,7 +97,7 @@ class CloseCheck(AgainstCheck, ValueCheck):
             raise complaint("needs either value or artefact, not both", at="value")
         if ("to" in self.model_fields_set) == ("against" in self.model_fields_set):
             raise complaint(
-                "needs either to or against, not both",
+                "needs either `to` or `against`, not both",
                 at="to",
             )
         if self.artefact is not None and self.against is None:
@@ -106,7 +106,8 @@ class CloseCheck(AgainstCheck, ValueCheck):
             )
         if self.artefact is None and (given := self.model_fields_set & {"nonfinite", "dtype"}):
             raise complaint(
-                "can only be used with artefacts, because a value has neither NaN nor a dtype",
+                "can only be used with artefacts, because plain values have no dtype and cannot be"
+                " NaN",
                 at=min(given),
             )
         return self

@@ -42,11 +42,11 @@ class EqualCheck(AgainstCheck, ValueCheck):
     def _compared_with_one(self) -> Self:
         if ("to" in self.model_fields_set) == (self.against is not None):
             raise complaint(
-                "needs either to or against, not both",
+                "needs either `to` or `against`, not both",
                 at="to",
             )
         if self.empty is not None and self.against is None:
-            raise complaint("cannot be combined with to; it needs against", at="empty")
+            raise complaint("cannot be combined with `to`; it requires `against`", at="empty")
         return self
 
     @property
@@ -82,8 +82,8 @@ class EqualCheck(AgainstCheck, ValueCheck):
             if not same(value, other):
                 place, found, wanted = first_difference(value, other)
                 reason = (
-                    f"{self.value} differs from {self.whose}'s: {place}{_short(found)}, expected"
-                    f" {_short(wanted)}"
+                    f"{self.value} differs from {self.whose}{place}: expected {_short(wanted)},"
+                    f" found {_short(found)}"
                 )
                 return failed(rank, reason, line, observed=value)
         value, line = reports[0]
@@ -98,8 +98,8 @@ class EqualCheck(AgainstCheck, ValueCheck):
 
 
 def first_difference(found: JSON, expected: JSON, place: str = "") -> tuple[str, JSON, JSON]:
-    """Where two values that are not the same first differ, as the beginning of a sentence, and what
-    is there in each.
+    """Where two values that are not the same first differ, as the end of a sentence, and what is
+    there in each.
 
     Of two lists of different lengths, or of mappings with different keys, the whole of both.
     """
@@ -111,7 +111,7 @@ def first_difference(found: JSON, expected: JSON, place: str = "") -> tuple[str,
     for part, one, other in parts:
         if not same(one, other):
             return first_difference(one, other, f"{place}[{part}]")
-    return f"at {place} " if place else "", found, expected
+    return f" at {place}" if place else "", found, expected
 
 
 def _short(value: JSON) -> str:

@@ -112,7 +112,7 @@ class EquivalentCheck(AccountedCheck):
         keeps = any(judged.keeps and not judged.why for judged in parity.ranks)
         smallest = smallest_seen(history.reference, parity) if history.reference is not None else ""
         parts = [self._judge(rank, parity, odd, keeps=keeps, line=line) for rank in asked]
-        seen = f"; would detect {smallest}" if smallest else ""
+        seen = f"; would detect a defect of {smallest}" if smallest else ""
         for place, part in enumerate(parts):
             if part.passed and parity.ranks[part.rank].keeps:
                 parts[place] = part._replace(observed=f"{part.observed}{seen}")
@@ -421,8 +421,8 @@ def _one_defect(history: History) -> tuple[float, float] | None:
 
 
 def smallest_seen(history: History, parity: Parity) -> str:
-    """Describe the smallest defect that was visible and the largest that was not, if there are
-    any.
+    """Describe the size of the smallest defect that was visible and of the largest that was not, if
+    there are any.
     """
     sizes = dict(sizes_of(history))
     known = [defect for defect in parity.sensitivity if defect.number in sizes]
@@ -432,7 +432,8 @@ def smallest_seen(history: History, parity: Parity) -> str:
         return ""
     size, what = min(visible)
     below = [other for other, _ in hidden if other < size]
-    return f"{what} by {size:g}" + (f" (but not by {max(below):g})" if below else "")
+    missed = f"; size {max(below):g} was not detected" if below else ""
+    return f"size {size:g} ({what}{missed})"
 
 
 def _odd_in_words(reference: History | None, parity: Parity) -> str:

@@ -31,7 +31,7 @@ class ExitCheck(RankCheck):
         if end is None:
             return failed(rank, "its exit was not observed", missing=True)
         values = end.event.values
-        reason = "" if values.get("code") == self.code else f"it must exit with code {self.code}"
+        reason = "" if values.get("code") == self.code else f"the exit code must be {self.code}"
         return RankFinding(
             rank=rank, passed=not reason, observed=ended(values), reason=reason, line=end.line
         )

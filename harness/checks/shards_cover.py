@@ -418,8 +418,8 @@ def plan_of(history: History) -> SharingPlan | None:
     whole = frozenset(tensor for tensor in tensors if isinstance(tensor, str))
     if len(heads) != 1 or not len(whole) == len(tensors) == heads[0].get("whole"):
         raise NotAPlan(
-            f"the plan of {engine} that the reference reported lists a different number of tensors"
-            " from the number it states"
+            f"the {engine} plan that the reference reported states a tensor count that does not"
+            " match its list of tensors"
         )
     return SharingPlan(str(engine), whole)
 

@@ -104,8 +104,8 @@ def policy_of(options: argparse.Namespace, *, own: tuple[str, ...] = ()) -> Sign
 def _fingerprint(given: str) -> str:
     if not re.fullmatch(r"SHA256:[A-Za-z0-9+/]{43}", given):
         raise ValueError(
-            f"--signer {given}: not a fingerprint; give SHA256: and 43 characters, as `ssh-keygen"
-            " -l` prints it"
+            f"--signer {given}: not a fingerprint; use SHA256: followed by 43 characters, as"
+            " printed by `ssh-keygen -l`"
         )
     return given
 
@@ -211,7 +211,7 @@ def positive(text: str) -> int:
     """Whole number from 1."""
     number = int(text) if text.isdecimal() else 0
     if number < 1:
-        raise argparse.ArgumentTypeError("must be a whole number from 1")
+        raise argparse.ArgumentTypeError("must be a whole number, 1 or greater")
     return number
 
 

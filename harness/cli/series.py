@@ -83,7 +83,7 @@ class MatrixCommand:
             if cell.verdict == "SKIPPED":
                 yield f"  {cell.case} on {cell.backend}: SKIPPED: {cell.skipped}"
             elif cell.verdict != "PASS":
-                what = "tolerated" if cell.masked else "rightly named"
+                what = "tolerated" if cell.masked else "correctly identified"
                 yield (
                     f"  {cell.case} on {cell.backend}: {cell.verdict}: {cell.right} of"
                     f" {cell.injected} {what}"

@@ -25,6 +25,7 @@ from harness.run.run import Interrupted, RunError, Slip
 from harness.run.tried import NoSuchCell, TriedArm, TriedArtefact, TriedCell, attempt
 from harness.scenario import LoadedScenario, Scenario, ScenarioError
 from harness.stats.ends import shown
+from harness.stats.outcome import with_value
 
 VALUES_LIMIT = 160
 LINE_LIMIT = 300
@@ -280,8 +281,8 @@ def _finding(finding: Finding) -> Iterator[str]:
         return
     reasons = [finding.reason] if finding.reason else []
     reasons += [
-        f"rank {part.rank}: {part.reason}"
-        + ("" if part.observed is None else f" (found {shown(part.observed)})")
+        f"rank {part.rank}:"
+        f" {part.reason if part.observed is None else with_value(part.reason, shown(part.observed))}"
         for part in failed
     ]
     yield f"  FAILS  {finding.check:<{WIDE}}  {visible(reasons[0], LINE_LIMIT)}".rstrip()

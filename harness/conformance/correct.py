@@ -204,15 +204,15 @@ def _asked(body: bytes, *, is_chat: bool) -> ParsedRequest:
 def _demand_served(asked: ParsedRequest) -> None:
     """Refuse values that are out of bounds. Raises RefusedRequest."""
     if not 1 <= asked.max_tokens <= MOST_TOKENS:
-        raise RefusedRequest(f"max_tokens must be 1 to {MOST_TOKENS}")
+        raise RefusedRequest(f"max_tokens must be between 1 and {MOST_TOKENS}")
     if not 0 <= asked.temperature <= 2:
-        raise RefusedRequest("temperature must be 0 to 2")
+        raise RefusedRequest("temperature must be between 0 and 2")
     if not 1 <= asked.n <= MOST_CHOICES:
-        raise RefusedRequest(f"n must be 1 to {MOST_CHOICES}")
+        raise RefusedRequest(f"n must be between 1 and {MOST_CHOICES}")
     if len(asked.stops) > MOST_STOPS or not all(asked.stops):
         raise RefusedRequest(f"stop must be at most {MOST_STOPS} non-empty strings")
     if asked.logprobs is not None and not 0 <= asked.logprobs <= CANDIDATES:
-        raise RefusedRequest(f"logprobs must be 0 to {CANDIDATES}")
+        raise RefusedRequest(f"logprobs must be between 0 and {CANDIDATES}")
     if asked.echo and asked.logprobs is not None:
         raise RefusedRequest("echo with logprobs is not supported")
     if asked.structured is not None and (asked.n > 1 or asked.logprobs is not None or asked.stops):

@@ -62,7 +62,7 @@ def unpack(text: str) -> bytes:
     except binascii.Error as error:
         raise ValueError(f"not base64: {error}") from None
     if pack(data) != text:
-        raise ValueError("these bytes are not in canonical form")
+        raise ValueError("the base64 of a body is not in canonical form")
     return data
 
 
@@ -229,7 +229,7 @@ def read_lines(data: bytes) -> list[HTTPExchange]:
     """
     exchanges = [HTTPExchange.model_validate(strict_json(line)) for line in data.splitlines()]
     if write_lines(exchanges) != data:
-        raise ValueError("these lines are not in canonical form")
+        raise ValueError("the lines of the exchanges are not in canonical form")
     for exchange in exchanges:
         exchange.body()
     return exchanges

@@ -46,8 +46,8 @@ PLAIN: Final = "plain"
 
 # Why a row was not asked.
 NOT_NAMED: Final = "not named with --rows"
-ONLY_WITH_ALL: Final = "asked only with --all"
-MAY_HARM: Final = "it may harm the server, so it is asked only with --may-break-it"
+ONLY_WITH_ALL: Final = "tested only with --all"
+MAY_HARM: Final = "it may harm the server, so it is tested only with --may-break-it"
 LOST: Final = "the engine could not be started again"
 """Begins a reason. It says something of the server, unlike the others, so nothing passes with it."""
 
@@ -301,14 +301,14 @@ def assemble(read: Read, names: Collection[str], facts: ConformanceFacts) -> Con
         bare += replays[name].bare
         expected |= replays[name].files
     if odd := sorted(set(names) - expected):
-        raise RecordError(f"{odd[0]} does not belong to a row that was asked")
+        raise RecordError(f"{odd[0]} does not belong to any row that was tested")
     unsteady = unsteady_in(bare)
     for row in ROWS.values():
         replay = replays.get(row.name)
         if replay is not None:
             results.append(replay.result(unsteady))
         elif row.name not in facts.unasked:
-            raise RecordError(f"{PATH} does not say why {row.name} was not asked")
+            raise RecordError(f"{PATH} does not say why {row.name} was not tested")
         else:
             results.append(_unasked(row, facts.unasked[row.name]))
     return ConformanceRecord(

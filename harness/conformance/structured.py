@@ -39,7 +39,9 @@ def structured_answer(
     choice = fields.get("tool_choice")
     if not is_chat:
         if wanted is not None or tools is not None:
-            raise RefusedRequest("response_format and tools are supported only in chats")
+            raise RefusedRequest(
+                "response_format and tools are supported only for chat completions"
+            )
         return None
     if tools is not None and choice != "none":
         return StructuredAnswer(*_call(tools, choice, prompt))
@@ -75,7 +77,7 @@ def _instance(schema: Any, prompt: str) -> str:
     """Return a JSON text that is valid under a schema."""
     properties = schema.get("properties") if isinstance(schema, dict) else None
     if not isinstance(properties, dict) or not 0 < len(properties) <= MOST_PROPERTIES:
-        raise RefusedRequest("the schema must be that of an object with properties")
+        raise RefusedRequest("the schema must describe an object with properties")
     value = {}
     for name, inner in properties.items():
         kind = inner.get("type") if isinstance(inner, dict) else None

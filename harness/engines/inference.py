@@ -38,7 +38,7 @@ ARGUMENTS = {
         does="the input that contains the model's folder", default="model", names_an_input=True
     ),
     "prompts": Argument(
-        does="the prompts: texts, or lists of token ids",
+        does="the prompts: strings, or lists of token ids",
         default=("the quick brown fox", "hello world"),
     ),
     "max_new_tokens": Argument(
@@ -302,7 +302,7 @@ def _without_tokenizer(engine: str, arguments: Mapping[str, object]) -> str:
     lacks = "the model's folder contains no tokenizer"
     remedy = "add tokenizer.json to the folder"
     if any(isinstance(prompt, str) for prompt in _listed(arguments, "prompts")):
-        return f"{lacks}, but a prompt is a text; use token ids, or {remedy}"
+        return f"{lacks}, but a prompt is a string; use token ids, or {remedy}"
     if arguments.get("warm_up") or arguments.get("tokenizer", "every-rank") != "every-rank":
         return f"{lacks}, which warm_up and tokenizer need; remove these two arguments, or {remedy}"
     if engine in ("mlx-tensor", "mlx-pipeline"):

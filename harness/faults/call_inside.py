@@ -200,7 +200,7 @@ def _payload(call: StruckCall) -> list[Any] | None:
 
 def _demand_a_sum(call: StruckCall) -> None:
     if call.reduction != "sum":
-        raise Unfit(f"it is a {call.reduction or 'call without a reduction'}, which adds nothing")
+        raise Unfit(f"it is a {call.reduction or 'call without a reduction'}, not a sum")
 
 
 def _type_of(array: Any) -> str:

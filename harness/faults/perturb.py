@@ -59,7 +59,7 @@ class Change(Model):
     one: Literal["token", "character"] | None = Field(
         None,
         description=(
-            "token: a whole number becomes the next one; character: one character of a text"
+            "token: a whole number becomes the next one; character: one character of a string"
             " becomes another."
         ),
     )

@@ -133,7 +133,9 @@ def evident_wheel(wheel: bytes) -> dict[str, bytes]:
     """
     files = unpack_wheel(wheel, most=len(wheel))
     if pack_wheel(files) != wheel:
-        raise WheelError("it was not packed the way a run packs it")
+        raise WheelError(
+            "it was not packed by Rankproof: packing its files again gives different bytes"
+        )
     return files
 
 

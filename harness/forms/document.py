@@ -249,7 +249,7 @@ class _Builder:
         elif isinstance(event, CollectionStartEvent):
             if self.flow_only and frame is None and not event.flow_style:
                 self.fatal(
-                    mark, 'contains more than one value; put a text with ": " or "- " in quotes'
+                    mark, 'contains more than one value; put a string with ": " or "- " in quotes'
                 )
             self.open(event, mark, frame, path)
 
@@ -259,7 +259,7 @@ class _Builder:
         parent = frame.path if frame.path is not None else ()
         self.refuse_node_properties(event, mark, parent)
         if isinstance(event, CollectionStartEvent):
-            self.add(mark, "has a list or a mapping as a key; use a text", parent)
+            self.add(mark, "has a list or a mapping as a key; use a string", parent)
             self.open(event, mark, None, None)
             return
         if not isinstance(event, ScalarEvent):
@@ -272,7 +272,10 @@ class _Builder:
             if key in NULL or key in TRUTH or NUMBER.fullmatch(key):
                 shown_key = printable(key) or "nothing"
                 self.add(
-                    mark, "has a key that is not a text; put it in quotes", parent, found=shown_key
+                    mark,
+                    "has a key that is not a string; put it in quotes",
+                    parent,
+                    found=shown_key,
                 )
                 return
         if not self.encodable(key, mark, parent):
@@ -336,7 +339,7 @@ class _Builder:
         if number is None:
             message = (
                 f"is a number that JSON cannot represent exactly (at most {WHOLE_LIMIT}); quote it"
-                " to make it a text"
+                " to make it a string"
             )
             self.add(mark, message, path or (), found=printable(text))
             if path is not None:
@@ -368,7 +371,7 @@ class _Builder:
         if tag is not None:
             self.add(
                 mark,
-                "has a tag; remove it (quotes make a text)",
+                "has a tag; remove it (quotes make a string)",
                 path or (),
                 found=str(tag),
             )
@@ -439,9 +442,9 @@ class _Builder:
 def _advice(problem: str) -> str:
     """Say what usually helps, where PyYAML only says what it met."""
     if "mapping values are not allowed" in problem:
-        return '; check the indentation, and put a text with ": " in quotes'
+        return '; check the indentation, and put a string with ": " in quotes'
     if "cannot start any token" in problem:
-        return "; put a text that starts with this character in quotes"
+        return "; put a string that starts with this character in quotes"
     if "expected <block end>" in problem or "could not find expected ':'" in problem:
         return "; check the indentation and that every key ends in a colon"
     return ""

@@ -89,7 +89,7 @@ def git(
     except OSError as error:
         why = f"git cannot be run: {error.strerror}"
     except subprocess.TimeoutExpired:
-        why = f"git did not answer within {ANSWER_WITHIN:.0f} s"
+        why = f"git did not finish within {ANSWER_WITHIN:.0f} s"
     return subprocess.CompletedProcess(command, NO_ANSWER, b"", why.encode())
 
 

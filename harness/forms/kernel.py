@@ -89,7 +89,7 @@ def located_cgroup(groups: str, mounts: str, *, itself: bool = False) -> tuple[i
         if kind == version and version in groups_of:
             group = mounted / os.path.relpath(groups_of[version], root)
             return version, group if itself or version == 1 or group == mounted else group.parent
-    raise OSError("no cgroup file system that counts memory is mounted")
+    raise OSError("no cgroup file system with the memory controller is mounted")
 
 
 def _mounted(mounts: str) -> Iterator[tuple[int, str, Path]]:

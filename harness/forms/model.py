@@ -263,7 +263,7 @@ Rev = Annotated[str, Field(min_length=1, max_length=255), AfterValidator(_rev)]
 def _scalar(value: Any) -> str | int | float | bool:
     if isinstance(value, str | int | float | bool):
         return value
-    raise complaint("must be a text, a number, true or false")
+    raise complaint("must be a string, a number, true or false")
 
 
 # A validator of its own, not a union: a union would report one error for each of its members.

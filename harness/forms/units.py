@@ -46,22 +46,20 @@ def written(
 def _quantity(value: Any, units: dict[str, JSON], wanted: str, example: str) -> tuple[Decimal, str]:
     if isinstance(value, int | float) and not isinstance(value, bool):
         raise complaint(
-            f"must have a unit ({wanted})", suggestion=None if value < 0 else f"{value}{example}"
+            f"must have a unit {wanted}", suggestion=None if value < 0 else f"{value}{example}"
         )
     match = re.fullmatch(rf"({NUMBER}) ?([A-Za-z%]*)", value) if isinstance(value, str) else None
     if match is None:
         bare = re.fullmatch(rf"0+({NUMBER}[A-Za-z%]+)", value) if isinstance(value, str) else None
-        raise complaint(f"must be a number with a unit ({wanted})", suggestion=bare and bare[1])
+        raise complaint(f"must be a number with a unit {wanted}", suggestion=bare and bare[1])
     number = match[1]
     unit = match[2]
     if unit in units and " " not in match[0]:
         return Decimal(number), unit
     if not unit:
-        raise complaint(f"must have a unit ({wanted})", suggestion=f"{number}{example}")
+        raise complaint(f"must have a unit {wanted}", suggestion=f"{number}{example}")
     near = _near_unit(unit, list(units))
-    raise complaint(
-        f"must be a number with a unit ({wanted})", suggestion=near and f"{number}{near}"
-    )
+    raise complaint(f"must be a number with a unit {wanted}", suggestion=near and f"{number}{near}")
 
 
 def _near_unit(unit: str, units: list[str]) -> str | None:
@@ -89,13 +87,15 @@ def age(value: Any) -> float:
 
 
 def _seconds(value: Any, example: str) -> float:
-    number, unit = _quantity(value, SECONDS, f"ms, s, min, h or d, like {example}", example[-1])
+    number, unit = _quantity(
+        value, SECONDS, f"(ms, s, min, h or d), for example {example}", example[-1]
+    )
     return float(number * SECONDS[unit])
 
 
 def size(value: Any) -> int:
     """Read "100B", "512KiB", "20MiB" or "2GiB" as bytes; a bare number is refused."""
-    number, unit = _quantity(value, BYTES, "B, KiB, MiB, GiB or TiB, like 2GiB", "B")
+    number, unit = _quantity(value, BYTES, "(B, KiB, MiB, GiB or TiB), for example 2GiB", "B")
     count = number * BYTES[unit]
     if count != int(count):
         raise complaint("must be a whole number of bytes")
@@ -113,8 +113,8 @@ def percent_of(number: float) -> str:
 def percent(value: Any) -> float:
     """Read "5%" as 0.05; more than 0% and less than 100%."""
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 100:
-        raise complaint("must have a unit (%, like 5%)", suggestion=f"{percent_of(value)}%")
-    number, _ = _quantity(value, {"%": None}, "%, like 5%", "%")
+        raise complaint("must have a unit (%), for example 5%", suggestion=f"{percent_of(value)}%")
+    number, _ = _quantity(value, {"%": None}, "(%), for example 5%", "%")
     if not 0 < number < 100:
         raise complaint("must be more than 0% and less than 100%")
     return float(number / 100)

@@ -21,7 +21,7 @@ from harness.forms.text import listed
 M = TypeVar("M", bound=BaseModel)
 
 TYPES = {
-    "string_type": "must be a text",
+    "string_type": "must be a string",
     "int_type": "must be a whole number",
     "float_type": "must be a number",
     "bool_type": "must be true or false",
@@ -34,7 +34,7 @@ TYPES = {
     "less_than_equal": "must be at most {le}",
     "less_than": "must be less than {lt}",
     "string_too_long": "is too long; at most {max_length} characters are allowed",
-    "string_too_short": "is empty; write a text",
+    "string_too_short": "is empty; write a string of at least one character",
     "too_short": "is empty; add at least one item",
 }
 MAPPINGS = ("dict_type", "model_type", "model_attributes_type")
@@ -182,7 +182,7 @@ def _sentence(kind: str, value: Any, context: Mapping[str, JSON]) -> tuple[str, 
     """Say what is allowed, and what was probably meant."""
     match kind:
         case "string_type" if isinstance(value, bool | int | float):
-            return "must be a text; put it in quotes", f'"{shown(value)}"'
+            return "must be a string; put it in quotes", f'"{shown(value)}"'
         case "bool_type" if isinstance(value, str):
             truth = {"yes": "true", "on": "true", "no": "false", "off": "false"}.get(
                 value.lower(), value.lower()

@@ -390,7 +390,7 @@ def _lock(basis: GateBasis, _required: Required, report: Report) -> Ruling:
     if not wanted:
         return "MET", "not required"
     if here.lock_sha256 is None:
-        return "REFUSED", "the run's environment was not made from a lock file"
+        return "REFUSED", "the run's environment was not created from a lock file"
     if here.lock_sha256 not in basis.locks:
         return (
             "REFUSED",

@@ -421,9 +421,7 @@ def read_piece(answer: HubAnswer, first: int, end: int, *, flipped: int | None) 
         except OSError as error:
             raise FileChanged(f"{file.path} can no longer be read: {error.strerror}") from error
         if len(data) != end - first:
-            raise FileChanged(
-                f"{file.path} became shorter after the hub started; start the hub again"
-            )
+            raise FileChanged(f"{file.path} shrank after the hub started; start the hub again")
     if flipped is not None and first <= flipped < end:
         at = flipped - first
         data = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]

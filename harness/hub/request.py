@@ -277,22 +277,22 @@ def _segment(raw: str) -> str:
     if not text.isprintable() or "\\" in text:
         raise BadTarget("the address contains a control character or a backslash")
     if {"..", "."} & set(text.split("/")):
-        raise BadTarget("the address contains . or .. as a part")
+        raise BadTarget("the address contains a . or .. path segment")
     return text
 
 
 def _path(parts: list[str]) -> str:
     if any("/" in part for part in parts):
-        raise BadTarget("the path of a file contains an encoded slash")
+        raise BadTarget("the file path contains an encoded slash")
     kept = parts[:-1] if parts and not parts[-1] else parts
     if "" in kept:
-        raise BadTarget("the path of a file contains an empty part")
+        raise BadTarget("the file path has an empty segment")
     return "/".join(kept)
 
 
 def _repository(parts: list[str]) -> str:
     if any("/" in part or not part for part in parts):
-        raise BadTarget("the id of a repository contains an encoded slash or an empty part")
+        raise BadTarget("the repository id contains an encoded slash or an empty segment")
     return "/".join(parts)
 
 

@@ -239,7 +239,7 @@ class When(Model):
                 at=given,
             )
         if self.window is not None and self.window <= 0:
-            raise complaint("must be longer than 0", at="window")
+            raise complaint("must be greater than 0", at="window")
         return self
 
     @property

@@ -131,13 +131,16 @@ async def read_request(reader: asyncio.StreamReader, limits: Limits) -> HubReque
     try:
         rest = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), limits.head)
     except asyncio.LimitOverrunError as error:
-        raise BadRequest(431, f"the head is larger than {HEAD_LIMIT} bytes") from error
+        raise BadRequest(431, f"the request headers are larger than {HEAD_LIMIT} bytes") from error
     except asyncio.IncompleteReadError as error:
-        raise BadRequest(400, "the connection ended inside the head") from error
+        message = "the connection was closed before the end of the request headers"
+        raise BadRequest(400, message) from error
     except TimeoutError as error:
-        raise BadRequest(408, f"the head took longer than {limits.head:g} s") from error
+        message = f"the request headers did not arrive within {limits.head:g} s"
+        raise BadRequest(408, message) from error
     except ConnectionError as error:
-        raise BadRequest(400, "the connection was reset inside the head") from error
+        message = "the connection was reset in the middle of the request headers"
+        raise BadRequest(400, message) from error
     return parse_head(first + rest)
 
 

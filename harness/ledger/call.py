@@ -172,7 +172,7 @@ class CallGroup:
             or max(ranks) >= size
             or cls(library, name, ranks).text() != text
         ):
-            raise NotALedger(f"{text!r} is not a group of a world of {size}")
+            raise NotALedger(f"{text!r} is not a valid group for world size {size}")
         return cls(library, name, ranks)
 
     def __str__(self) -> str:

@@ -84,7 +84,7 @@ def header(file: BinaryIO, *, name: str) -> ArrayHeader:
     """
     start = file.read(8)
     if len(start) < 8 or not start.startswith(MAGIC) or start[6] not in (1, 2, 3):
-        raise NotAnArray("it is not a file of NumPy's format (.npy)")
+        raise NotAnArray("it is not in NumPy's .npy format")
     width = 2 if start[6] == 1 else 4
     length = int.from_bytes(file.read(width), "little")
     if length > HEADER_LIMIT:

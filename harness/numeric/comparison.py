@@ -428,7 +428,7 @@ def _shape_of(value: JSON, word: str) -> list[int]:
 def _kind_of(value: JSON) -> str:
     names = {
         bool: "true or false",
-        str: "a text",
+        str: "a string",
         type(None): "null",
         dict: "a mapping",
         list: "a list",

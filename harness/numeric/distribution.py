@@ -194,7 +194,7 @@ def beyond(
     right = numbers(expected)
     if not left.shape or left.shape != right.shape:
         raise NotAnArray(
-            "logits must have an axis for the vocabulary, and as many positions on both sides"
+            "logits must have an axis for the vocabulary, and the same shape on both sides"
         )
     size = left.shape[-1]
     if not left.size:

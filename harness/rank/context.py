@@ -80,7 +80,8 @@ class Coded:
         """
         if library.__name__ not in ("torch", "mlx.core"):
             raise ValueError(
-                f"coded payloads must be arrays of torch or mlx.core, not of {library.__name__}"
+                "coded payloads must be torch tensors or mlx.core arrays, not arrays from"
+                f" {library.__name__}"
             )
         if size > coded.LARGEST_WORLD:
             raise ValueError(

@@ -315,7 +315,7 @@ def demand_supplies(
         text and sha256(text)
     ):
         raise RecordError(
-            f"the {arm}'s requirements file is not the scenario's, or is not the saved file"
+            f"the {arm}'s requirements file differs from the scenario's or from the saved file"
         )
     if text is not None:
         try:
@@ -386,7 +386,7 @@ def _checkout(
         files = evident_wheel(data)
         name, version = wheel_identity(files)
     except WheelError as error:
-        raise RecordError(f"{path} is not a wheel in the form that runs keep: {error}") from None
+        raise RecordError(f"{path} is not a wheel in the format that runs store: {error}") from None
     if (name, version) != (package.name, package.version):
         raise RecordError(f"{path} contains {name} {version}, not {package.name} {package.version}")
     record = next((text for file, text in files.items() if file.endswith(".dist-info/RECORD")), b"")

@@ -326,7 +326,7 @@ def _revision(
     revision = run.revisions.get(name)
     file = f"{PATCH_FOLDER}/{name}.patch"
     if (revision is not None) != arm.is_laid_out:
-        raise RecordError(f"the {name}'s code is not from the place that the scenario names")
+        raise RecordError(f"the {name}'s code is not from the source that the scenario specifies")
     if revision is None:
         if file in names:
             raise RecordError(f"the {name} has no patch, but the run contains a patch file: {file}")

@@ -19,7 +19,7 @@ from harness.stats.provenance import loaded_files
 LINE_LIMIT = 500
 """Characters of a line of difference."""
 LINES_COMPARED = 20_000
-COMMENTS_ALONE = "differs only in the comments before its first statement"
+COMMENTS_ALONE = "differs only in its leading comments"
 
 
 @dataclass(frozen=True)

@@ -92,8 +92,8 @@ def demand_over_machines(scenario: Scenario, run: RunFacts) -> None:
         or scenario.hub
     ):
         raise RecordError(
-            "the run states that its ranks were on machines, but contains data that a run over"
-            " machines never has"
+            "the run states that its ranks ran on the machines of a hostfile or of a Ray cluster,"
+            " but contains data that such a run never has"
         )
     if len({machine.called for machine in run.machines.machines}) != len(run.machines.machines):
         raise RecordError("the run lists a machine twice")

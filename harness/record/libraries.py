@@ -272,7 +272,9 @@ class Libraries(TrialReader):
             )
         sizes = {**left, **{digest: len(text) for digest, text in texts.items()}}
         if chosen(pairs.values(), sizes) != texts.keys():
-            raise RecordError(f"{FOLDER} must contain exactly the texts that fit in it")
+            raise RecordError(
+                f"{FOLDER} must contain exactly the texts that fit within its size limit"
+            )
         return texts
 
     def _module(

@@ -120,7 +120,7 @@ def _demand_possible(
     for arm in missing(scenario, run):
         raise Contradiction(
             RefusalWord.SKIP_CONTRADICTED,
-            f"cell {cell.id} ran, but the {arm}'s environment was not made",
+            f"cell {cell.id} ran, but the {arm}'s environment was never created",
         )
     counts: dict[Arm, tuple[int, int]] = {
         "candidate": (fact.candidate, scenario.trials.candidate),

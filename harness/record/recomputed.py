@@ -54,7 +54,9 @@ class Ledgers(TrialReader):
         if not noted and (not wanted or harness_error(history) is not None):
             return
         if len(noted) != 1 or not wanted or noted[0].event.rank is not None:
-            raise RecordError(f"{evidence}: the ranks' ledgers were compared {len(noted)} times")
+            raise RecordError(
+                f"{evidence}: unexpected number of comparisons of the ranks' ledgers: {len(noted)}"
+            )
         ledgers: dict[int, Mapping[str, Any]] = {}
         for rank in range(history.size):
             if (seen := artefact_found(history, rank, ARTEFACT)) is not None:
@@ -121,7 +123,7 @@ class Accounts(TrialReader):
             name = str(event.values.get("check"))
             if name in stated or name not in self._checks or event.rank is not None:
                 raise RecordError(
-                    f"{evidence}, line {seen.line}: no check needs this result, or it is a"
+                    f"{evidence}, line {seen.line}: this result belongs to no check, or it is a"
                     " duplicate"
                 )
             stated[name] = event.values, seen.line
@@ -131,7 +133,8 @@ class Accounts(TrialReader):
                 continue
             if not wanted or name not in stated:
                 raise RecordError(
-                    f"{evidence}: the result of check {name} is missing, or no check needs it"
+                    f"{evidence}: the result of check {name} is missing, or is present although the"
+                    " check does not apply"
                 )
             values, line = stated[name]
             if values.get("files") != files_of(check, history):

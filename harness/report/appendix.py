@@ -234,6 +234,6 @@ def _numbers(record: Record) -> list[Block]:
         notes.append(
             "Without this proof, a trial of the candidate is void if its checks pass, and failed if"
             " they do not. A trial of the control without this proof counts only if it failed"
-            " before the fault struck or ended."
+            " before the fault took effect, or before the fault ended."
         )
     return [Heading(2, "How the numbers are computed"), *map(Note, notes)]

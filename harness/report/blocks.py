@@ -52,7 +52,7 @@ class Evidence:
     def __post_init__(self) -> None:
         _refuse_unsafe(self.path)
         if self.line is not None and self.line < 1:
-            raise BlockError(f"line {self.line} of {self.path!r}: lines are counted from 1")
+            raise BlockError(f"line {self.line} of {self.path!r}: line numbers start at 1")
 
     @property
     def label(self) -> str:

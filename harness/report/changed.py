@@ -221,10 +221,8 @@ def _counts(library: LibraryChange, asked: ScenarioSummary) -> str:
     parts = [
         _counted(library.alike, "is identical in both arms", "are identical in both arms"),
         _counted(len(library.modules) - comments - alone, "differs", "differ"),
-        _counted(alone, "was loaded in one arm", "were loaded in one arm"),
-        _counted(
-            comments, COMMENTS_ALONE, "differ only in the comments before their first statements"
-        ),
+        _counted(alone, "was loaded in only one arm", "were loaded in only one arm"),
+        _counted(comments, COMMENTS_ALONE, "differ only in their leading comments"),
     ]
     return f"Ranks loaded {plural(count, 'file')} from {name}: {joined(filter(None, parts))}."
 
@@ -261,13 +259,13 @@ def _unloaded(library: LibraryChange, most: int) -> Iterator[Block]:
     if not library.unloaded:
         return
     count = plural(len(library.unloaded), "other module")
-    verb = "differs" if len(library.unloaded) == 1 else "differ"
+    verb, them = ("differs", "it") if len(library.unloaded) == 1 else ("differ", "them")
     names: list[Part] = []
     for file in library.unloaded[:most]:
         names += [", " if names else "", Verbatim(file)]
     more = len(library.unloaded) - most
     rest = f" and {more} more." if more > 0 else "."
-    words = f"No rank reported loading {count} that {verb} between the releases: "
+    words = f"{count} {verb} between the releases, but no rank reported loading {them}: "
     yield Paragraph(Claim(Text(words, *names, rest), (RECORD,)))
 
 

@@ -79,7 +79,7 @@ def _packages(record: Record) -> Iterator[tuple[str, Part]]:
         package.name.lower(): package.version for package in record.run.environment.packages
     }
     shown = [f"{name} {versions[name]}" for name in COMPUTING if name in versions]
-    what = "packages of the harness" if record.run.environments else "packages"
+    what = "packages in the harness's environment" if record.run.environments else "packages"
     yield what, Foreign(", ".join(shown))
 
 
@@ -156,7 +156,7 @@ def environment_in_full(record: Record) -> list[Block]:
     variables = "\n".join(f"{name}={value}" for name, value in here.variables.items()) or "none"
     return [
         *blocks,
-        Heading(3, f"{count} of the harness{seen}"),
+        Heading(3, f"{count} in the harness's environment{seen}"),
         Verbatim(packages),
         Heading(3, "Environment variables"),
         Verbatim(variables),
@@ -235,7 +235,7 @@ def _room(run: RunFacts) -> Text:
     )
     shared = "; shared on purpose: the compiler caches in "
     return Text(
-        "separate for each lane, and emptied before each world",
+        "separate for worlds that run in parallel, and emptied before each world",
         *copy,
         shared,
         Verbatim(" ".join(room.compiled)),

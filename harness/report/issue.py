@@ -142,7 +142,7 @@ def _finding_head(record: Record, finding: FindingRecord) -> list[Block]:
     python = finding.runs["control"].python
     machine = f"Tested with Python {python}{companions} on {here.system} {here.machine}"
     right = f"fixed in {stated.right}" if stated.right else "first fixed release: not known"
-    versions = f"At least {joined(stated.at_fault)}; {right}. {machine}."
+    versions = f"{joined(stated.at_fault)}, possibly others; {right}. {machine}."
     kept = [(name, terms[name]) for name in FINDING_LABELS if name in terms]
     rows: list[tuple[str, Part]] = [
         *kept,
@@ -250,7 +250,7 @@ def _versions(record: Record) -> Block:
     here = record.run.environment
     versions = {package.name.lower(): package.version for package in here.packages}
     harness = ", ".join(f"{name} {versions[name]}" for name in COMPUTING if name in versions)
-    whose = " (of the harness)" if record.run.environments else ""
+    whose = " (in the harness's environment)" if record.run.environments else ""
     items = [
         (
             f"rankproof {record.run.rankproof}, {here.implementation} {here.python};"

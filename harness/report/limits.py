@@ -22,8 +22,8 @@ from harness.report.summary import UNSHOWN_SHOWN
 from harness.scenario.matrix import machines_of
 
 WARM = (
-    "Ranks were forked from a server that may already have imported libraries, so races during"
-    " import, hash seeds and cold memory were not tested (start: fresh tests them)."
+    "Ranks were forked from a server that may already have imported libraries, so import"
+    " races, different hash seeds and cold starts were not tested (start: fresh tests them)."
 )
 SHARED = (
     "The subject's code shares a process with the code that reports on it. Pids, exit codes and"
@@ -54,7 +54,9 @@ PROGRAMS = (
     "Ranks were programs. The digests are those of the arm's files before they were executed. It is"
     " unknown which other code the programs loaded."
 )
-CHILDREN = "Ranks started other processes ({names}). It is unknown which code those loaded."
+CHILDREN = (
+    "Ranks started other processes ({names}). It is unknown which code these processes loaded."
+)
 OUTSIDE_LIMIT = 20
 READY = (
     "The subject is Rankproof's ready-made subject {use}, so the result is about the libraries and"

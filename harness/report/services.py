@@ -45,9 +45,9 @@ def services_section(record: Record) -> list[Block]:
             tuple(rows),
         ),
         Note(
-            "Starts, ends and memory come from the process that forked a service. Memory is that of"
-            " its largest process, without child processes. The code that a service loaded is not"
-            " recorded."
+            "A service's start, exit and memory use are reported by the process that forked it."
+            " Memory is measured for the service's largest process and excludes child processes. The"
+            " code that a service loaded is not recorded."
         ),
     ]
 
@@ -84,9 +84,9 @@ def _odd(service: ServiceSummary) -> Iterator[str]:
     if service.unready:
         yield f"{name} was not ready at {plural(service.unready, 'start')}"
     for way, count in service.ends.items():
-        yield f"{name} ended by itself in {plural(count, 'trial')}, with {way}"
+        yield f"{name} exited on its own in {plural(count, 'trial')}, with {way}"
     if service.ended:
-        yield f"{name} ended by itself in {plural(service.ended, 'start')}"
+        yield f"{name} exited on its own in {plural(service.ended, 'start')}"
     if service.left:
         processes = "1 process" if service.left == 1 else f"{service.left} processes"
         yield f"{name} left {processes} running after it ended"

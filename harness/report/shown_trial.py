@@ -293,6 +293,9 @@ def _shown(trial: ShownTrial, text: str, line: int | None, *, failed: bool = Fal
     return Claim(value, (Evidence(trial.evidence, line),))
 
 
+CAUSES: dict[str, str] = {"excluded": "ruled out", "found": "found"}
+
+
 def attribution(cell: CellVerdict, arm: Arm, asked: ScenarioSummary) -> list[Block]:
     """Block of one arm in one cell; nothing where no output of it was wrong."""
     findings = cell.attributions.get(arm)
@@ -307,7 +310,7 @@ def attribution(cell: CellVerdict, arm: Arm, asked: ScenarioSummary) -> list[Blo
     if findings.where:
         text += [" First difference: ", Foreign(findings.where), "."]
     items = [
-        Foreign(f"{cause.word}: {cause.what} ({cause.why})", 1000)
+        Foreign(f"{CAUSES[cause.word]}: {cause.what} ({cause.why})", 1000)
         for cause in findings.causes
         if cause.word != "open"
     ]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from harness.forms.text import joined, plural
 from harness.record import facts
@@ -450,8 +451,17 @@ def _ways(tallies: Sequence[tuple[CellVerdict, Tally]]) -> Iterator[tuple[Way, i
         _, tally, way = group[0]
         evidence = Evidence(tally.trials[way.first].evidence)
         sets = {(cell.id, tuple(way.ranks)) for cell, _, way in group}
-        some = "some of " if len(sets) > len(cells) else ""
-        yield way, sum(trials.values()), f"{some}{over_cells(cells, ranks)}", evidence
+        where = over_cells(cells, ranks)
+        if len(sets) > len(cells):
+            where = SOME_OF.get(where, f"at least one of {where}")
+        yield way, sum(trials.values()), where, evidence
+
+
+SOME_OF: Final = {
+    "every rank": "at least one rank",
+    "every rank but 0": "at least one rank except 0",
+    "every rank but the last": "at least one rank except the last",
+}
 
 
 def over_cells(cells: Mapping[str, CellVerdict], ranks: Mapping[str, set[int]]) -> str:

@@ -71,13 +71,14 @@ def _without_an_error(cell: CellVerdict, trial: Trial, asked: ScenarioSummary) -
     """Show a control's trial in which no rank failed by itself: what failed is a check alone, or
     nothing.
     """
-    who = Claim(Verbatim(f"{asked.arm('control')} {trial.index}"), (Evidence(trial.evidence),))
+    which = f"trial {trial.index} of {asked.the('control')}"
+    who = Claim(which, (Evidence(trial.evidence),))
     if not trial.failures:
-        return [Paragraph("In ", who, ", every rank ended by itself, and every check passed.")]
+        return [Paragraph("In ", who, ", every rank exited on its own, and every check passed.")]
     stopped = (
         "the harness stopped the world"
         if cell.hung.get("control")
-        else "every rank ended by itself"
+        else "every rank exited on its own"
     )
     names = joined(failure.check for failure in trial.failures)
     noun = "check" if len(trial.failures) == 1 else "checks"

@@ -117,7 +117,7 @@ def pack(out: BinaryIO, index: Index, open_member: Callable[[str], BinaryIO]) ->
                     tar.write(piece)
             if left or digest.hexdigest() != member.sha256:
                 raise ArchiveError(
-                    f"{member.path} was changed while it was packed; bundle the run again"
+                    f"{member.path} was changed while it was being packed; bundle the run again"
                 )
             tar.write(_padding(member.size))
         tar.write(END)

@@ -194,7 +194,7 @@ def bundle(
             facts = read_model(RunFacts, content.held[f"run/{RUN_PATH}"], name=RUN_PATH)
         except RecordError as error:
             raise BundleError(
-                f"{place} contains no facts of a run that this version can read: {error}"
+                f"{place} contains a run that this version cannot read: {error}"
             ) from None
         carried = _take_inputs(facts, content, given=inputs or {}, limit=inputs_limit)
         if lock:

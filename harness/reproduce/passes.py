@@ -427,7 +427,9 @@ def why_not_varied(answer: Answer) -> str:
     """Why nothing is varied after an answer; empty where something is."""
     if answer in WALKED:
         return ""
-    return "there is nothing to explain" if answer == "REPRODUCED" else "nothing is excluded yet"
+    if answer == "REPRODUCED":
+        return "there is nothing to explain"
+    return "no difference in the results has been shown yet"
 
 
 def between(scenario: Scenario, first: Finished, second: Finished, *, tests: int = 1) -> Answer:

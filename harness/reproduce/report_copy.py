@@ -242,7 +242,8 @@ def _read_copy(folder: Path, inputs: Path | None, verification: Verification) ->
         report = read(REPORT)
     except (OSError, RecordError, manifest.ManifestMalformed) as error:
         raise NotTrusted(
-            f"it cannot be read, even without trusting it: {visible(str(error), 500)}", verification
+            f"it cannot be read, even as an untrusted report: {visible(str(error), 500)}",
+            verification,
         ) from None
     except Exception as error:
         if verification.ok:
@@ -303,7 +304,7 @@ def lay_out(repository: Path, commit: str, target: Path, *, changes: bytes | Non
     }
     if sum(entry.size for entry in entries.values()) > LARGEST:
         raise RevisionError(
-            f"the tree of commit {commit[:12]} has more than {LARGEST // 2**30} GiB"
+            f"the tree of commit {commit[:12]} is larger than {LARGEST // 2**30} GiB"
         )
     _borrow(repository, commit, target)
     source.lay_out(entries, target)  # the comparison finds what is not there

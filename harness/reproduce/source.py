@@ -438,7 +438,9 @@ def _demand_inside(source: RepositoryFacts) -> None:
             "the report states that its scenario was outside its repository, but runs never record this"
         )
     if source.commit is not None and not COMMIT.fullmatch(source.commit):
-        raise SourceError("the report's commit is not a full commit id, as every run records it")
+        raise SourceError(
+            "the report's commit is not a full commit id, but runs always record the full id"
+        )
 
 
 def _untracked(source: RepositoryFacts) -> str:

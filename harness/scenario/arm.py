@@ -326,7 +326,9 @@ class MustFail(End):
             raise complaint("cannot be combined with check; keep one", at="hang")
         if self.hang is not None and self.says_how:
             raise complaint(
-                "cannot describe a rank that hangs; describe how other ranks end in also", at="hang"
+                "cannot be combined with error, source, message, signal or code, because a rank"
+                " that hangs does not end; to describe how other ranks end, use `also`",
+                at="hang",
             )
         if self.ranks_by is not None and len(self.ranks_by) != 1:
             raise complaint("must contain exactly one axis", at="ranks_by")

@@ -36,7 +36,7 @@ def placement(value: Any) -> str | tuple[int, ...]:
         raise complaint(wanted, suggestion=closest(value, list(RULES)))
     for index, host in enumerate(value):
         if type(host) is not int or not 0 <= host < MOST_HOSTS:
-            raise complaint("must be the number of a host, 0 or more", at=index)
+            raise complaint("must be a host number (hosts are numbered from 0)", at=index)
     return tuple(value)
 
 

@@ -130,7 +130,7 @@ ModuleName = Annotated[
 def _home(text: str) -> str:
     if posixpath.normpath(text) == ".":
         raise complaint(
-            "must be a folder inside the scenario's folder, or shared for the user's own home"
+            "must be a folder inside the scenario's folder, or `shared`, to use the user's own home"
             " folder"
         )
     return text
@@ -395,7 +395,7 @@ class Scenario(Model):
         default_factory=WorldSettings, description="How the ranks are started and stopped."
     )
     seed: SeedText = Field(
-        "0", description="Root of all seeds, a text of 1 to 64 characters, in quotes."
+        "0", description="Root of all seeds, a string of 1 to 64 characters, in quotes."
     )
     trials: Trials = Field(default_factory=Trials, description="How often each arm is tried.")
     faults: Listed[AnyFault] = Field((), description="Faults to inject into the world.")

@@ -77,7 +77,8 @@ def _apply_one(document: Document, text: str, mark: Mark) -> None:
             found=printable(text),
         )
     if len(text) > LENGTH_LIMIT:
-        raise _error(mark, "", f"is longer than {LENGTH_LIMIT} characters; change the file instead")
+        message = f"is longer than {LENGTH_LIMIT} characters; edit the scenario file instead"
+        raise _error(mark, "", message)
     # Python's halves of surrogate pairs for other bytes.
     if any("\ud800" <= char <= "\udfff" for char in text):
         raise _error(mark, "", "is not UTF-8; type it again", found=printable(text))

@@ -287,7 +287,8 @@ class Subject(Model):
     def _one_kind(self) -> Self:
         if self.beside is not None and self.entry is None:
             raise complaint(
-                "is only for an entry that imports it; remove it, or add entry", at="beside"
+                "is used only by an entry that imports it; remove this key, or set entry",
+                at="beside",
             )
         nothing = "does not state what to run; set entry, program or use"
         return demand_one(self, "entry", "program", "use", nothing=nothing)

@@ -85,7 +85,7 @@ class Attribution(Model):
         parts += [f"also wrong there: {'; '.join(also)}"] if also else []
         return (
             "; ".join(parts)
-            or "unattributed, because every cause that this run checked is excluded"
+            or "unattributed, because this run ruled out every cause that it checked"
         )
 
 

@@ -440,8 +440,14 @@ def _failure(finding: Finding) -> Failure:
 def _reason(part: RankFinding) -> str:
     observed = "" if part.observed is None else shown(part.observed)
     # A comparison of arrays is both: what was found, and the reason.
-    has_value = states(part.reason, observed)
-    return short(part.reason if has_value else f"{part.reason} (found {observed})")
+    return short(with_value(part.reason, observed))
+
+
+def with_value(reason: str, value: str) -> str:
+    """Return a reason with the value that was found, unless it ends with that value."""
+    if states(reason, value):
+        return reason
+    return f"{reason} ({'value:' if ', found ' in reason else 'found'} {value})"
 
 
 def states(reason: str, value: str) -> bool:

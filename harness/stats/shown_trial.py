@@ -23,7 +23,7 @@ from harness.history import ARTEFACT_COMPARED, LEDGERS_COMPARED, History, Seen, 
 from harness.ledger.outside import account as ledger
 from harness.stats.ends import shown
 from harness.stats.hang import LineOf, text_of, threads_at
-from harness.stats.outcome import Trial, states
+from harness.stats.outcome import Trial, with_value
 
 EXCERPT_LINES = 12
 EXCERPT_LIMIT = 2_000
@@ -265,9 +265,9 @@ def _observed(part: RankFinding, limit: int = VALUE_LIMIT) -> str:
     if part.observed is None:
         return part.reason
     text = shown(part.observed, limit)
-    if part.passed or states(part.reason, text):
+    if part.passed:
         return part.reason or text
-    return f"{part.reason} (found {text})"
+    return with_value(part.reason, text)
 
 
 def _row(finding: Finding) -> ShownRow:

@@ -133,8 +133,8 @@ def _size(check: EquivalentCheck, history: History) -> str:
     # What is off at every position shows in the middle distance too, what is off at one in the
     # largest alone.
     return (
-        f"the smallest defect that check {check.id} is known to detect is this: {smallest}. A"
-        " defect at few positions may be larger and still go undetected"
+        f"the smallest defect that check {check.id} is known to detect has {smallest}. A defect at"
+        " few positions may be larger and still go undetected"
     )
 
 

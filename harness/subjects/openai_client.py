@@ -21,7 +21,7 @@ def _misfit(arguments: Mapping[str, object], _ranks: int) -> tuple[str, str] | N
     assert isinstance(prompts, list | tuple)
     assert isinstance(repeat, int)
     if arguments["api"] == "chat" and not all(isinstance(prompt, str) for prompt in prompts):
-        return "prompts", "must be texts with api: chat, because a message cannot be token ids"
+        return "prompts", "must be strings with api: chat, because a message cannot be token ids"
     if arguments["defect"] == "swaps-answers" and len(prompts) < 2:
         return "defect", (
             "cannot be swaps-answers with one prompt; add a second prompt that differs"
@@ -65,7 +65,7 @@ OPENAI_CLIENT = ReadySubject(
             default="the-only-one",
         ),
         "prompts": Argument(
-            does="the prompts: texts, or lists of token ids",
+            does="the prompts: strings, or lists of token ids",
             default=("Once upon a time", "The capital of France is", "One, two, three,"),
         ),
         "api": Argument(

@@ -46,9 +46,9 @@ class Argument:
         if isinstance(self.default, tuple):
             if isinstance(value, list | tuple) and all(self._is_item(item) for item in value):
                 return "" if value or not self.default else "must contain at least one item"
-            return f"must be a list of {'texts or ' if self.texts else ''}lists of token ids"
+            return f"must be a list of {'strings or ' if self.texts else ''}lists of token ids"
         if isinstance(self.default, str):
-            return "" if isinstance(value, str) and value else "must be a text"
+            return "" if isinstance(value, str) and value else "must be a string"
         if type(value) is not int or not self.at_least <= value <= self.at_most:
             return f"must be a whole number from {self.at_least} to {self.at_most}"
         return ""

@@ -71,7 +71,7 @@ class Serialised:
         if at < 0:
             raise Unidentifiable(
                 "the installed version of tokenizers writes tokenizers in a layout that Rankproof"
-                " does not know"
+                " does not support"
             )
         head = json.loads(text[:at] + b"}")
         begin = at + len(MODEL)
@@ -85,7 +85,7 @@ class Serialised:
         end = text.find(closing, start) if closing else len(text) - 2
         if end < 0:
             raise Unidentifiable(
-                f"the model of type {kind!r} has a layout that Rankproof does not know"
+                f"a model of type {kind!r} has a layout that Rankproof does not support"
             )
         rest = text[end:-2]
         merges = None

@@ -202,7 +202,8 @@ def _templates(folder: Path, config: dict[str, Any]) -> dict[str, str]:
             given = {template["name"]: template["template"] for template in given}
         except (TypeError, KeyError):
             raise Unreadable(
-                f"{folder / CONFIG}: chat_template must be a text or a list of name and template"
+                f"{folder / CONFIG}: chat_template must be a string or a list of objects with name"
+                " and template"
             ) from None
     if given is None:
         return {}
@@ -211,7 +212,8 @@ def _templates(folder: Path, config: dict[str, Any]) -> dict[str, str]:
         isinstance(template, str) for template in named.values()
     ):
         raise Unreadable(
-            f"{folder / CONFIG}: chat_template must be a text or a list of name and template"
+            f"{folder / CONFIG}: chat_template must be a string or a list of objects with name and"
+            " template"
         )
     return named
 
@@ -253,7 +255,8 @@ def _complete(
     extra = given.get("extra_special_tokens") or given.get("additional_special_tokens") or []
     if not isinstance(extra, (dict, list)):
         raise Unreadable(
-            f"{where}: extra_special_tokens must be a list of tokens, or tokens by name"
+            f"{where}: extra_special_tokens must be a list of tokens, or a mapping of names to"
+            " tokens"
         )
     by_name = extra if isinstance(extra, dict) else {}
     named = {
@@ -317,7 +320,7 @@ def _special(given: object, *, where: Path) -> Any:
     """Return a special token: a text, or an object with flags of its own."""
     if not _is_token(given):
         raise Unreadable(
-            f"{where}: a special token must be a text, or an AddedToken with its content"
+            f"{where}: a special token must be a string, or an AddedToken with its content"
         )
     return _token(
         given if isinstance(given, dict) else {"content": given, "special": True}, where=where
@@ -336,7 +339,7 @@ def _token(given: dict[str, Any], *, where: Path) -> Any:
 def _text(given: object, *, where: Path) -> str:
     text = given.get("content") if isinstance(given, dict) else given
     if not isinstance(text, str):
-        raise Unreadable(f"{where}: a token must be a text, or an object with its content")
+        raise Unreadable(f"{where}: a token must be a string, or an object with a content string")
     return text
 
 
@@ -388,8 +391,8 @@ def read_bytes(path: Path, *, inside: Path) -> bytes:
         allowed.append(folder.parent.parent / "blobs")
     if not any(real.is_relative_to(place) for place in allowed):
         raise Unreadable(
-            f"{path}: this is a link to a path outside its folder, {real}; replace the link by the"
-            " file"
+            f"{path}: this is a link to a path outside its folder, {real}; replace the link with"
+            " the file"
         )
     try:
         content = read_regular(real, limit=LARGEST.get(path.name, LARGEST_OTHER), follow=False)
@@ -411,8 +414,8 @@ def read_object(path: Path, *, inside: Path) -> tuple[dict[str, Any], str]:
         raise Unreadable(f"{path}: the file is empty")
     if "\0" in text:
         raise Unreadable(
-            f"{path}: the file contains NUL bytes at {text.index(chr(0))}, so it was not written"
-            " completely"
+            f"{path}: the file contains NUL bytes, the first at character offset"
+            f" {text.index(chr(0))}, so it was not written completely"
         )
     try:
         tree = strict_json(text)

@@ -162,8 +162,9 @@ class Identity:
             read["schema"], bool
         ):
             raise IdentityMalformed(
-                f"identity of schema {read['schema']!r} with probes {read['probes']!r}; this"
-                f" version writes {SCHEMA} with {PROBES_VERSION}; identify the tokenizer again"
+                f"the identity has schema {read['schema']!r} and probes {read['probes']!r}, but"
+                f" this version needs schema {SCHEMA} and probes {PROBES_VERSION}; identify the"
+                " tokenizer again"
             )
         if read["depth"] not in get_args(Depth):
             raise IdentityMalformed(f"depth must be cheap or full, not {read['depth']!r}")

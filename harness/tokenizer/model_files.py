@@ -187,7 +187,8 @@ def sorted_records(models: Iterable[ModelRecord]) -> tuple[ModelRecord, ...]:
     for model in models:
         if by_path.setdefault(model.path, model) != model:
             raise SourceRefused(
-                f"two model files have the path {model.path}, but a lock needs different paths"
+                f"two model files have the path {model.path}, but paths in a lock file must be"
+                " unique"
             )
     return tuple(by_path[path] for path in sorted(by_path))
 

@@ -377,5 +377,7 @@ def _chunks(descriptor: int, name: str, limit: int) -> Iterator[bytes]:
             return
         left -= len(chunk)
         if left < 0:
-            raise UnreadableFile("large", f"{name!r} grew beyond {limit} bytes while it was read")
+            raise UnreadableFile(
+                "large", f"{name!r} grew beyond {limit} bytes while it was being read"
+            )
         yield chunk

@@ -22,7 +22,7 @@ HEADING = b"## Signature\n"
 SECTION = (
     b"\n"
     + HEADING
-    + b"\nThe block below signs every byte above its first line, in the namespace `"
+    + b"\nThe signature below covers every byte above its first line, in the namespace `"
     + NAMESPACE_REPORT.encode()
     + b"`.\nCheck it with `rankproof verify report.md`, or with awk, ssh-keygen and sha256sum"
     b" alone: see `docs/verify.md`.\n\n```text\n"

@@ -46,18 +46,18 @@ class Replay:
         """Return the first difference between the record and what the evidence makes; None where
         they agree.
         """
-        raise CannotJudge("no judge was passed to verify")
+        raise CannotJudge("verify() was called without a judge")
 
     def render(self, _read: Read, _manifest_digest: str) -> bytes:
         """Body that the record renders to."""
-        raise CannotRender("no renderer was passed to verify")
+        raise CannotRender("verify() was called without a renderer")
 
     def signer(self, _read: Read) -> str | None:
         """Fingerprint of the key that the record says signs it; None where it says that nobody
         does.
         """
-        raise CannotRender("no renderer was passed to verify")
+        raise CannotRender("verify() was called without a renderer")
 
     def rebuild(self, _read: Read, _report_digest: str, _manifest_digest: str) -> bytes:
         """Statement, from the record and the sha256 of report and manifest."""
-        raise CannotRender("no maker of statements was passed to verify")
+        raise CannotRender("verify() was called without a statement builder")

@@ -360,7 +360,7 @@ def _run(
         )
     except subprocess.TimeoutExpired:
         raise SshsigError(
-            f"ssh-keygen -Y {arguments[0]} did not answer within {TIMEOUT:.0f} s"
+            f"ssh-keygen -Y {arguments[0]} did not finish within {TIMEOUT:.0f} s"
         ) from None
 
 

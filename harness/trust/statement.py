@@ -375,7 +375,9 @@ def read_envelope(data: bytes) -> StatementEnvelope:
     )
     listed = document["signatures"]
     kind = document["payloadType"]
-    _demand(isinstance(kind, str) and kind.isprintable(), "the payloadType is not text")
+    _demand(
+        isinstance(kind, str) and kind.isprintable(), "the payloadType is not a printable string"
+    )
     _demand(
         isinstance(listed, list) and 0 < len(listed) <= MOST_SIGNATURES,
         f"it must have 1 to {MOST_SIGNATURES} signatures",
@@ -401,7 +403,7 @@ def _signature(entry: Any) -> EnvelopeSignature:
         isinstance(entry, dict) and {"sig"} <= entry.keys() <= {"keyid", "sig"},
         "a signature has unknown keys, or no sig",
     )
-    _demand(isinstance(entry.get("keyid", ""), str), "the keyid is not text")
+    _demand(isinstance(entry.get("keyid", ""), str), "the keyid is not a string")
     armoured = _base64(entry["sig"], "sig")
     try:
         return EnvelopeSignature(armoured, parse_signature(armoured))
@@ -410,7 +412,7 @@ def _signature(entry: Any) -> EnvelopeSignature:
 
 
 def _base64(text: Any, where: str) -> bytes:
-    _demand(isinstance(text, str), f"the {where} is not text")
+    _demand(isinstance(text, str), f"the {where} is not a string")
     _demand(
         not (set("-_") & set(text) and set("+/") & set(text)),
         f"the {where} mixes the two base64 alphabets",

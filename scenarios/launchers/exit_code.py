@@ -17,6 +17,6 @@ launch = "from mlx._distributed_utils.launch import main; main()"
 command = [sys.executable, "-c", launch, "-n", "2", "--", sys.executable, __file__, "rank"]
 done = subprocess.run(command, check=False, capture_output=True, timeout=240)
 if done.returncode == 0:
-    print("DEFECT: got exit code 0 from mlx.launch, expected nonzero: process 1 exited with 3")
+    print("DEFECT: mlx.launch exited with 0, expected nonzero because process 1 exited with 3")
     sys.exit(1)
 print("OK")

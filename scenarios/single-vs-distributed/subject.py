@@ -55,9 +55,8 @@ def whole(context, *, dtype="float32", seed=7, mixture=True, chunk=8, steps=3):
             keep(context, f"envelope.{number}.", Whole(found, parts=parts), asked)
         for number, size in enumerate(SMALL):
             keep(context, f"sensitivity.{number}.", Whole(found | louder(found, size)), asked)
-            context.emit(
-                "sensitivity", defect=number, size=size, what="the weights of layer 1 too large"
-            )
+            what = "relative error in the weights of layer 1"
+            context.emit("sensitivity", defect=number, size=size, what=what)
 
 
 def louder(found, size):

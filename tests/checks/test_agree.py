@@ -137,4 +137,4 @@ def test_a_rank_that_is_not_asked_can_be_compared_with() -> None:
     finding = found("a", "a", "b", ranks="nonzero", against=0)
     assert [part.rank for part in finding.ranks] == [1, 2]
     assert finding.failed_ranks == (2,)
-    assert "differs from rank 0's" in finding.ranks[1].reason
+    assert "differs from the value of rank 0" in finding.ranks[1].reason

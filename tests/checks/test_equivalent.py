@@ -149,7 +149,7 @@ def test_of_many_positions_the_middle_may_lie_little_further_than_the_variants_d
             lambda kept: kept | {"decode.logits.2": kept["decode.logits.1"]},
             "decode.logits.2 was not kept on both sides",
         ),
-        (lambda kept: kept | {"prefill.logits.0": b"noise"}, "not a file of NumPy's format"),
+        (lambda kept: kept | {"prefill.logits.0": b"noise"}, "not in NumPy's .npy format"),
     ],
 )
 def test_another_shape_dtype_or_nothing_is_never_equal(change: Any, says: str) -> None:

@@ -70,7 +70,8 @@ def test_a_run_that_could_not_have_seen_its_stated_defect_decides_nothing() -> N
     assert doubts(reference, sees=0.1) == []
     ((code, why),) = doubts(reference, sees=0.01)
     assert code is VerdictCode.REFERENCE_TOO_COARSE
-    assert "the smallest that it would detect: a layer is too large by 0.1 (but not by 0.01)" in why
+    smallest = "size 0.1 (a layer is too large; size 0.01 was not detected)"
+    assert f"the smallest that it would detect: {smallest}" in why
     assert "none was" in doubts(Reference(), sees=0.01)[0][1]
 
 

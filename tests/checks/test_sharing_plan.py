@@ -150,8 +150,8 @@ def test_a_plan_that_is_told_too_wide_or_too_narrow_is_wrong_of_ranks_that_share
         for why in covered(rank(UPPER), rank(LOWER), told=plan("layers.0.bias"))
     )
     says = (
-        "the plan of hf-tensor that the reference reported lists a different number of tensors from"
-        " the number it states"
+        "the hf-tensor plan that the reference reported states a tensor count that does not"
+        " match its list of tensors"
     )
     for told in (
         plan(*WHOLE, "embed", says=2),

@@ -350,7 +350,7 @@ def test_no_key_is_made_for_what_cannot_be_gone_on_with(
         monkeypatch.setenv(name, str(home))
     done = ours("lab", command, "--resume", str(tmp_path / "nothing"))
     assert done.returncode == 2
-    assert f"is not the folder of an unfinished {command}" in done.stderr
+    assert f"is not the folder of an unfinished `rankproof lab {command}`" in done.stderr
     assert [path for path in home.rglob("*") if path.is_file()] == []
 
 

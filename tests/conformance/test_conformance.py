@@ -502,7 +502,7 @@ def test_an_engine_that_cannot_be_started_again_never_passes(
 def test_a_server_that_was_lost_does_not_pass() -> None:
     """Where every row that was asked conforms, and the rest could not be asked."""
     core = [result(name, "CONFORMS", "") for name in CORE]
-    left = result("n", "NOT ASKED", "asked only with --all")
+    left = result("n", "NOT ASKED", "tested only with --all")
     assert verdict_of([*core, left]) == "PASS"
     lost = result("n", "NOT ASKED", f"{LOST} after echo: it ended")
     assert verdict_of([*core, lost]) == "INCONCLUSIVE"

@@ -47,8 +47,8 @@ SUBJECT = "from inference import session\n\n\ndef split(context, **asked):\n    
     ("old", "new", "message"),
     [
         ("beside: mlx-tensor", "beside: mlx-tensr", "is not a ready-made subject"),
-        ("entry: subject:split", "use: mlx-tensor", "is only for an entry"),
-        ("entry: subject:split", "program: [sh, rank.sh]", "is only for an entry"),
+        ("entry: subject:split", "use: mlx-tensor", "is used only by an entry"),
+        ("entry: subject:split", "program: [sh, rank.sh]", "is used only by an entry"),
     ],
 )
 def test_a_mistake_is_named(old: str, new: str, message: str) -> None:

@@ -144,7 +144,7 @@ def test_a_cell_is_refused_before_a_world_is_started(tmp_path: Path) -> None:
     assert "reads model.safetensors.index.json" in refusal(folder, "mlx-pipeline")
     assert refusal(folder, "mlx-sharded", sharding="pipeline") == refusal(folder, "mlx-pipeline")
     assert refusal(folder, "hf-tensor", prompts=["a text", [0, 527]]) == ""
-    assert "prompt 1 contains the token 528, but the model has only 528 rows" in refusal(
+    assert "prompt 1 contains the token 528, but the model has only 528 embedding rows" in refusal(
         folder, "hf-tensor", prompts=["a text", [528]]
     )
     path = folder / "model.safetensors"

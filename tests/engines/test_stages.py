@@ -70,7 +70,7 @@ def test_a_loop_that_tells_layers_their_number_is_refused() -> None:
     whole = Told()
     with pytest.raises(
         ValueError,
-        match=r"Told uses the numbers of its layers \(state = layer\(state, number\)\)",
+        match=r"Told uses the indices of its layers \(state = layer\(state, number\)\)",
     ):
         stages.cut_by_number(whole, "layers", whole.config, kept=(2, 4), of=4)
 

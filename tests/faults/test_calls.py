@@ -140,7 +140,7 @@ def test_a_call_that_cannot_be_struck_is_made_as_it_is(live: Live, fault: Make) 
     """It says why, and proves nothing."""
     refused = {
         ("swapped-halves", "broadcast", 1): "the rank sends nothing in it",
-        ("lost-contribution", "all_reduce", 1): "it is a max, which adds nothing",
+        ("lost-contribution", "all_reduce", 1): "it is a max, not a sum",
         (
             "stale-payload",
             "all_gather",

@@ -37,7 +37,7 @@ def test_the_same_files_are_the_same_bytes() -> None:
         for path, text in FILES.items():
             archive.writestr(path, text)
     assert pack_wheel(unpack_wheel(other.getvalue(), most=100)) == pack_wheel(FILES)
-    with pytest.raises(WheelError, match="not packed the way a run packs it"):
+    with pytest.raises(WheelError, match="not packed by Rankproof"):
         evident_wheel(other.getvalue())
 
 

@@ -576,7 +576,8 @@ def test_the_lock_of_a_run() -> None:
         ruled("lock", asked, report(environment={**good, "lock_sha256": "3" * 64}))[0] == "REFUSED"
     )
     assert (
-        ruled("lock", asked, report())[1] == "the run's environment was not made from a lock file"
+        ruled("lock", asked, report())[1]
+        == "the run's environment was not created from a lock file"
     )
     assert ruled("lock", basis(), report()) == ("MET", "not required")
 

@@ -42,7 +42,7 @@ HEAD = "schema: 1\nrules:\n"
         ),
         (
             HEAD + "  - {id: a, answer: {kind: latency, for: 5}}",
-            "3:42: rules[0].answer.for: must have a unit (ms, s, min, h or d, like 60s)",
+            "3:42: rules[0].answer.for: must have a unit (ms, s, min, h or d), for example 60s",
         ),
         (
             HEAD + "  - {id: a, answer: {kind: error, status: 404}}",
@@ -69,7 +69,7 @@ HEAD = "schema: 1\nrules:\n"
         ("a: &x 1\nb: *x", "2:4: b: is an alias"),
         ("[" * 50 + "]" * 50, "nested deeper"),
         ("[" + "1," * 30_000 + "]", "contains more than"),
-        ("1: 2", "a key that is not a text"),
+        ("1: 2", "a key that is not a string"),
         ("- 1", "1:1: "),
     ],
 )

@@ -258,7 +258,7 @@ def summary(rows: list[dict[str, Any]]) -> Iterator[str]:
     healthy runs.
     """
     yield (
-        "| engine | dtype | ranks | defects, seeds of each | named rightly | healthy | right | at"
+        "| engine | dtype | ranks | defects, seeds of each | identified correctly | healthy | right | at"
         " least | furthest |"
     )
     yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"

@@ -136,8 +136,8 @@ def test_no_byte_makes_it_raise_anything_else() -> None:
             {"group": CallGroup("torch", "0", (0,)), "peer": 1},
             "that the rank or its peer is not in",
         ),
-        ({"group": CallGroup("torch", "0", (0, 7))}, "is not a group of a world of 2"),
-        ({"group": CallGroup("torch", "0", (0, 0))}, "is not a group of a world of 2"),
+        ({"group": CallGroup("torch", "0", (0, 7))}, "is not a valid group for world size 2"),
+        ({"group": CallGroup("torch", "0", (0, 0))}, "is not a valid group for world size 2"),
     ],
 )
 def test_a_call_that_cannot_be_is_refused(wrong: dict[str, Any], why: str) -> None:

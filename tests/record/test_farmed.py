@@ -173,11 +173,11 @@ def test_only_a_lost_node_voids_what_nobody_saw(kind: str, code: VoidCode | None
     [
         ({}, ""),
         ({"machines": None, "jobs": 3}, ""),
-        ({"jobs": 2}, "contains data that a run over machines never has"),
-        ({"environments": {"candidate": None}}, "contains data that a run over machines never has"),
+        ({"jobs": 2}, "contains data that such a run never has"),
+        ({"environments": {"candidate": None}}, "contains data that such a run never has"),
         (
             {"farm": FarmFacts.model_construct(nodes=[])},
-            ("contains data that a run over machines never has"),
+            ("contains data that such a run never has"),
         ),
         ({"machines": ["a", "a"]}, "lists a machine twice"),
         ({"needs": Needs(cores=2)}, ""),

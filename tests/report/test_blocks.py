@@ -72,5 +72,5 @@ def test_shapes() -> None:
         Heading(7, "x")
     with pytest.raises(BlockError, match="language"):
         Verbatim("x", "a`b")
-    with pytest.raises(BlockError, match="counted from 1"):
+    with pytest.raises(BlockError, match="line numbers start at 1"):
         Evidence("a", 0)

@@ -233,7 +233,7 @@ def test_packages_that_no_arm_saw_are_one_line() -> None:
     programs = record(scenario={"program": ["sh", "rank.sh"]})
     assert "torch" not in text(programs)
     appendix = render_appendix(programs).decode()
-    assert "### 1 package of the harness, which ranks did not use\n" in appendix
+    assert "### 1 package in the harness's environment, which ranks did not use\n" in appendix
     assert "\ntorch==2.13.0\n" in appendix
 
 
@@ -339,10 +339,12 @@ def test_a_control_that_no_rank_failed_is_worded() -> None:
     """
     fine = shown_control([loosened()] * 5)
     assert (
-        ", no rank raised an error, and every rank ended by itself. The trial failed the check"
+        ", no rank raised an error, and every rank exited on its own. The trial failed the check"
         " world:" in fine
     )
-    assert ", every rank ended by itself, and every check passed." in shown_control([healthy()] * 5)
+    assert ", every rank exited on its own, and every check passed." in shown_control(
+        [healthy()] * 5
+    )
 
 
 def shown_control(control: Sequence[list[Event]]) -> str:

@@ -143,7 +143,7 @@ def test_a_rank_s_folder_is_not_trusted(place: Path, tmp_path: Path) -> None:
         for one in events(ran, "candidate-00000", "artefact.found")
     }
     assert why["pipe.npy"] == why["link.bin"] == why["sub.npy"] == "it is not a regular file"
-    assert why["cut.npy"] == "it is not a file of NumPy's format (.npy)"
+    assert why["cut.npy"] == "it is not in NumPy's .npy format"
     assert "the limit is" in why["hole.bin"]
     assert "its dtype is |O" in why["objects.npy"]
     assert why["NOT A NAME"].startswith("its name is not a valid artefact name")
@@ -156,7 +156,7 @@ def test_a_rank_s_folder_is_not_trusted(place: Path, tmp_path: Path) -> None:
     found = artefacts.look(linked(tmp_path))
     assert [one.values for one in found] == [{"file": "", "why": "the rank's folder is a link"}]
     report = (ran.folder / "report.md").read_text()
-    assert "total was not kept: total.npy: it is not a file of NumPy's format" in report
+    assert "total was not kept: total.npy: it is not in NumPy's .npy format" in report
 
 
 @pytest.mark.long

@@ -322,7 +322,9 @@ def test_a_forged_checkout_is_refused(
     ]
     other = {**files, "own/__init__.py": text}
     whole = pack_wheel({**other, RECORD: ("\n".join(listed) + "\n").encode()})
-    assert "is not a wheel in the form that runs keep" in verdict(installed_from(b"x"), kept=b"x")
+    assert "is not a wheel in the format that runs store" in verdict(
+        installed_from(b"x"), kept=b"x"
+    )
     assert "differ from the files of the installed own" in verdict(
         installed_from(whole), kept=whole
     )

@@ -71,13 +71,13 @@ def test_each_question_is_a_signed_run_with_a_control_that_failed(
             "compare_single_vs_distributed",
             "hf-pipeline",
             [[]],
-            "must be a list of texts or lists of token ids",
+            "must be a list of strings or lists of token ids",
         ),
         (
             "run_deterministic_test",
             "hf-pipeline",
             [[-1]],
-            "must be a list of texts or lists of token ids",
+            "must be a list of strings or lists of token ids",
         ),
         (
             "stress_test_pipeline",

@@ -276,7 +276,7 @@ def test_a_run_that_tells_other_environments_is_not_judged_the_same(
         in verdict(other_files)
     )
     assert "not in Python 3.99.0" in verdict(other_python)
-    assert "ran, but the control's environment was not made" in verdict(no_environment)
+    assert "ran, but the control's environment was never created" in verdict(no_environment)
     assert "environment does not meet the scenario's requirements" in verdict(swapped)
 
 

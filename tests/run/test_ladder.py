@@ -51,7 +51,8 @@ def test_the_first_wrong_rung_is_named_with_what_was_found_beside_it(ran: Ran) -
     assert (found.first_rung, found.where.partition(",")[0]) == (2, "layer 0")
     shown = {row.check: row.cells[0].shown for row in two.samples["candidate"].rows if row.cells}
     assert shown["same-model"].startswith("EQUIVALENT: 32 prefill positions off by")
-    assert "would detect the weights of layer 1 too large by 0.0001" in shown["same-model"]
+    smallest = "size 0.0001 (relative error in the weights of layer 1)"
+    assert f"would detect a defect of {smallest}" in shown["same-model"]
 
 
 def test_what_is_wrong_in_a_world_of_one_is_attributed_to_it(tmp_path: Path) -> None:

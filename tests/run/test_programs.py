@@ -83,7 +83,7 @@ def test_a_program_that_is_not_of_the_folder_is_refused(tmp_path: Path, rankproo
     """A command line without a file of the arm is not a subject: nothing is run."""
     ran = rankproof("run", str(write(tmp_path / "it", SCENARIO.replace("rank.sh,", "other.sh,"))))
     assert ran.code == 64
-    assert "no word of 'sh other.sh {word}' is a file" in ran.err
+    assert "the command 'sh other.sh {word}' does not name a file" in ran.err
 
 
 @pytest.mark.slow

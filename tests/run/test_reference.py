@@ -293,7 +293,7 @@ def test_a_reference_may_call_torch_distributed(tmp_path: Path) -> None:
     assert cell.reference is not None
     assert cell.reference.reported == {"score.loss": "6.0", "score.ids": "[1,2]", "score.size": "1"}
     assert cell.control is not None
-    assert "score.loss differs from the reference's: 7.0, expected 6.0" in str(
+    assert "score.loss differs from the reference: expected 6.0, found 7.0" in str(
         cell.control.trials[0].failures
     )
     told = "No rank of the candidate reported score.los, which show names; did you mean score.loss?"

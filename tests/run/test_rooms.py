@@ -85,7 +85,7 @@ def test_a_cold_cache_is_cold_in_every_trial_of_every_run(
         assert ran.record.judgement.verdict == "FAIL"
         assert len(ran.record.run.server_pids) == jobs
     assert verified(ran, rankproof)
-    lanes = "separate for each lane, and emptied before each world; shared on purpose: the compiler caches in"
+    lanes = "separate for worlds that run in parallel, and emptied before each world; shared on purpose: the compiler caches in"
     assert lanes in (ran.folder / "appendix.md").read_text()
     assert "were recreated before each world" in (ran.folder / "report.md").read_text()
     shared = rankproof("run", place, *FEW, "--set", "world.home=shared", env=env)
@@ -175,8 +175,8 @@ def test_a_model_that_only_the_user_has_is_named(
         ("/home/me", "must be a path relative to the scenario's folder"),
         ("~/x", "must be a path relative to the scenario's folder"),
         ("a/../b", "must stay inside"),
-        ("./", "must be a folder inside the scenario's folder, or shared for the user's own"),
-        ("[shared]", "must be a text"),
+        ("./", "must be a folder inside the scenario's folder, or `shared`, to use the user's own"),
+        ("[shared]", "must be a string"),
         ('house, env: {HOME: "/x"}', "cannot be combined with env.HOME"),
     ],
 )

@@ -154,7 +154,7 @@ def test_a_server_that_dies_at_its_first_request_is_named(
     ran = served(text)
     assert ran.code == 1, ran.out + ran.err
     report = (ran.folder / "report.md").read_text()
-    assert "engine ended by itself in 5 trials, with code 7" in report
+    assert "engine exited on its own in 5 trials, with code 7" in report
     assert "engine reported that it was ready, and its process 0 ended" in report
     log = trial_of(ran) / "events.jsonl"
     kept = [line for line in log.read_text().splitlines() if '"service.ended"' not in line]
@@ -203,7 +203,7 @@ faults:
     assert {(strike.service, strike.proved) for strike in strikes} == {("engine", True)}
     report = (ran.folder / "report.md").read_text()
     assert "process 0 of engine, sent SIGKILL at request.begin" in report
-    assert "engine ended by itself" not in report
+    assert "engine exited on its own" not in report
     (trial_of(ran) / "engine.jsonl").unlink()
     sign_again(ran)
     verified = rankproof("verify", str(ran.folder / "report.md"), "--signer", signer(ran))
@@ -468,7 +468,7 @@ def test_a_start_that_ends_between_two_trials_has_failed(served: Callable[..., R
     assert tally.starts is not None
     # Where one ends a moment later, in the next trial, that trial fails too.
     assert tally.starts.failed == tally.starts.counted >= 3
-    assert "engine ended by itself in" in (ran.folder / "report.md").read_text()
+    assert "engine exited on its own in" in (ran.folder / "report.md").read_text()
 
 
 @pytest.mark.long

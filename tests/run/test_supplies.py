@@ -175,7 +175,7 @@ def test_a_file_of_requirements_is_evidence(
         return str(refused.value)
 
     other = pinned["new.txt"].replace("word==1.2", "word==1.3")
-    assert "is not the scenario's, or is not the saved file" in judged(other, told=False)
+    assert "differs from the scenario's or from the saved file" in judged(other, told=False)
     assert "word 1.3 is required, but 1.2 is installed" in judged(other, told=True)
     assert "word 1.2 is installed, but is not among the requirements" in judged(
         pinned["new.txt"].splitlines()[0], told=True

@@ -409,7 +409,7 @@ def test_two_releases_are_compared(tmp_path: Path, offered: dict[str, str]) -> N
     differs = run_command(tmp_path, "run", str(folder), env=offered)
     assert differs.code == 1, differs.out + differs.err
     assert differs.record.changed == ["-greeting 1.0", "+greeting 2.0"]
-    said = 'said.text differs from a\'s: "hello", expected "HELLO"'
+    said = 'said.text differs from a: expected "HELLO", found "hello"'
     for cell in differs.record.judgement.cells:
         assert cell.candidate is not None
         assert all(said in trial.failures[0].reasons[0] for trial in cell.candidate.trials)

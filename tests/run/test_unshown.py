@@ -50,7 +50,7 @@ def test_what_a_pass_does_not_show_is_told(scenario: Write, rankproof: Run) -> N
         told
         == ran.record.judgement.unshown
         == [
-            "No check covers rank 1 beyond the exit (world size 2).",
+            "No check covers rank 1, except for how it exited (world size 2).",
             f"{SILENT} (observe: collectives would record it), so each rank may have worked alone.",
             f"The axis speed {UNCHANGED}",
         ]

@@ -124,7 +124,7 @@ def test_each_defect_is_a_fault_of_its_own(problems: Problems) -> None:
             "absolute: 0.25",
             "one: character",
             "subject.compare.defect.one",
-            "changes a character of a text",
+            "changes a character of a string",
         ),
         ("absolute: 0.25", "absolute: 0", "subject.compare.defect.absolute", "is not allowed"),
         (", absolute: 0.25", "", "subject.compare.defect", "does not say the size"),

@@ -66,10 +66,10 @@ def test_an_arms_environment_takes_the_place_of_the_subjects() -> None:
     ("environment", "why"),
     [
         ("{}", "environment: is empty"),
-        ("{python: 3.13}", "environment.python: must be a text; put it in quotes"),
+        ("{python: 3.13}", "environment.python: must be a string; put it in quotes"),
         ('{python: "3.10"}', "Python 3.11 or newer"),
         ('{python: ">=3.12"}', "Python 3.11 or newer"),
-        ("{packages: {it: 1.0}}", "environment.packages.it: must be a text; put it in quotes"),
+        ("{packages: {it: 1.0}}", "environment.packages.it: must be a string; put it in quotes"),
         ('{packages: {it: "1.*"}}', "one exact version"),
         ('{packages: {it: ">=1"}}', "one exact version"),
         ('{packages: {it: "latest"}}', "one exact version"),
@@ -80,7 +80,7 @@ def test_an_arms_environment_takes_the_place_of_the_subjects() -> None:
         ('{packages: {"it[a,,b]": "1"}}', "must be the name of a package"),
         ('{packages: {"it[a] @ file:///x": "1"}}', "must be the name of a package"),
         ('{packages: {it: "1", "it[cpu]": "1"}}', "is listed twice"),
-        ("{packages: {it: [1]}}", "environment.packages.it: must be a text"),
+        ("{packages: {it: [1]}}", "environment.packages.it: must be a string"),
         ("{packages: {it: {rev: v1}}}", "environment.packages.it.path: is missing; add it here"),
         (
             "{packages: {it: {path: ../it, rv: v1}}}",

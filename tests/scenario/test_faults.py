@@ -163,7 +163,7 @@ def test_a_link_fault_that_could_do_nothing_is_told(
             "world.placement",
             "has no host for rank 3 in a world of 4",
         ),
-        ("hosts: 2, placement: [0, one]", "world.placement[1]", "must be the number of a host"),
+        ("hosts: 2, placement: [0, one]", "world.placement[1]", "must be a host number"),
     ],
 )
 def test_a_rank_without_a_host_is_told(

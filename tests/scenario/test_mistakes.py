@@ -60,7 +60,7 @@ def test_a_message_says_where_what_and_what_to_do(problems: Any) -> None:
     """A problem reads as one line: place, key, what is allowed, what was found, what was meant."""
     lines = [str(problem) for problem in problems(TEN)]
     assert lines[7] == (
-        "s.yaml:16:19: world.deadline: must have a unit (ms, s, min, h or d, like 60s); found"
+        "s.yaml:16:19: world.deadline: must have a unit (ms, s, min, h or d), for example 60s; found"
         ' 60; did you mean "60s"?'
     )
     assert (
@@ -168,7 +168,7 @@ def test_an_alias_is_one_problem(good: str, problems: Any) -> None:
             "matrix.Bad",
             "not a valid name for an axis",
         ),
-        ("ranks: [2, 3, 4]", "ranks: [4]\n  x: [[2]]", "matrix.x[0]", "a text, a number"),
+        ("ranks: [2, 3, 4]", "ranks: [4]\n  x: [[2]]", "matrix.x[0]", "a string, a number"),
         ("ranks: [2, 3, 4]", "ranks: [4]\n  x: [a, a]", "matrix.x[1]", "twice"),
         (
             "ranks: [2, 3, 4]",
@@ -258,7 +258,7 @@ def test_an_alias_is_one_problem(good: str, problems: Any) -> None:
         ("kind: agree", "knd: agree", "checks[1].knd", "has no kind"),
         ("kind: agree", "kind: 3", "checks[1].kind", "one of event"),
         ("value: decode.text", "value: decode", "checks[2].value", "joined by a dot"),
-        ("event: tokenizer.ready}", "event: 5}", "checks[0].event", "must be a text"),
+        ("event: tokenizer.ready}", "event: 5}", "checks[0].event", "must be a string"),
         ("code: 0", "code: 256", "checks[3].code", "at most 255"),
         (
             "kind: exit,  ranks: every",

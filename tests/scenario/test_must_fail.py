@@ -125,7 +125,7 @@ def test_what_can_be_stated(must_fail: str, subject: str) -> None:
         (
             "hang: {function: f}, ranks: [1], error: OSError, message: x",
             ENTRY,
-            "cannot describe a rank that hangs",
+            "because a rank that hangs does not end",
         ),
         ("hang: {after: asked}, ranks: [1]", ENTRY, "is only for programs"),
         (

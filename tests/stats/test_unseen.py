@@ -104,8 +104,8 @@ def test_the_smallest_defect_that_would_have_been_seen_is_told() -> None:
     """
     seen = told(sized((0.1, 1e-2), (0.01, 1e-7)))
     few = "A defect at few positions may be larger and still go undetected"
-    smallest = "layer 1 too large by 0.1 (but not by 0.01)"
-    known = "the smallest defect that check same is known to detect is this:"
+    smallest = "size 0.1 (layer 1 too large; size 0.01 was not detected)"
+    known = "the smallest defect that check same is known to detect has"
     assert seen == [f"{known} {smallest}. {few}"]
     assert told(sized((0.1, 1e-7))) == [
         "check same would have detected none of the defects of known size that the reference tried"

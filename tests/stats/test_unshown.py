@@ -114,14 +114,14 @@ def test_ranks_that_no_check_asks_are_named() -> None:
     text += "  - {id: ended, kind: exit, ranks: every}\n"
     found = judged(text, control=lambda _: broken(ranks=(0,)))
     assert found.verdict == "PASS"
-    assert found.unshown == ["No check covers rank 1 beyond the exit (world size 2)."]
+    assert found.unshown == ["No check covers rank 1, except for how it exited (world size 2)."]
     assert (
         judged(text.replace("[0]", "[1]"), control=lambda _: broken())
         .unshown[0]
-        .endswith("check covers rank 0 beyond the exit (world size 2).")
+        .endswith("check covers rank 0, except for how it exited (world size 2).")
     )
     compared = "  - {id: same, kind: agree, ranks: [0], against: 1, value: decode.ids}\n"
-    assert not any("beyond the exit" in sentence for sentence in judged(text + compared).unshown)
+    assert not any("how it exited" in sentence for sentence in judged(text + compared).unshown)
 
 
 def test_a_world_of_one_is_named_with_its_cells() -> None:

@@ -326,7 +326,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ),
         ConformanceRow(
             name="kill",
-            promises="A stream whose engine is killed does not end as a complete one does.",
+            promises="A stream whose engine is killed does not end as if it were complete.",
             requests=5,
             ask=struck.ask_kill,
             defect=defects.ENDS_CLEANLY,

@@ -100,12 +100,15 @@ def ask_max_tokens(setting: Setting) -> Asking[RowFinding]:
         found.append(answer.text)
     stream = yield from honoured(streamed(setting, "5 tokens, streamed", max_tokens=5))
     if stream.finish not in ("length", "stop"):
-        raise Judged("VIOLATES", "finish", f"streamed: finish reason {stream.finish}")
+        fact = f"streamed: finish reason {stream.finish}, expected length or stop"
+        raise Judged("VIOLATES", "finish", fact)
     if stream.usage is not None:
         demand_length(stream, 5)
     if found[0] and found[0] == found[2]:
         raise Judged(
-            "VIOLATES", "length", f"1 token and 12 tokens returned the same text {shown(found[0])}"
+            "VIOLATES",
+            "length",
+            f"requests for 1 token and for 12 tokens returned the same text {shown(found[0])}",
         )
     return conforms("1, 5 and 12 tokens, and 5 streamed")
 
@@ -122,7 +125,8 @@ def demand_length(answer: Answer, count: int) -> None:
     if answer.finish == "length" and made < count:
         raise Judged("VIOLATES", "finish", f"finish reason length after {made} of {count} tokens")
     if made == count and answer.finish not in ("length", "stop"):
-        raise Judged("VIOLATES", "finish", f"finish reason {answer.finish} after {count} tokens")
+        fact = f"finish reason {answer.finish} after {count} tokens, expected length or stop"
+        raise Judged("VIOLATES", "finish", fact)
 
 
 def ask_greedy_repeat(setting: Setting) -> Asking[RowFinding]:
@@ -251,4 +255,4 @@ def ask_chat(setting: Setting) -> Asking[RowFinding]:
         demand_same("usage", "usage", str(whole.usage), str(stream.usage))
         if whole.usage.prompt + whole.usage.completion != whole.usage.total:
             raise Judged("VIOLATES", "sum", f"usage does not add up: {whole.usage}")
-    return conforms(f"{plural(len(found[0][0]), 'character')}, streamed as whole")
+    return conforms(f"{plural(len(found[0][0]), 'character')}, the same when streamed")

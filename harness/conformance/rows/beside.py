@@ -181,7 +181,7 @@ def ask_parameters_together(setting: Setting) -> Asking[RowFinding]:
         raise Judged(
             "CANNOT TELL",
             "none",
-            "the server honours no parameter, even in a request that is sent alone",
+            "the server ignores every parameter, even in a request that is sent alone",
         )
     # Twice each, so that one parameter alone has company too.
     named = [*kept.items(), *kept.items()]
@@ -216,7 +216,8 @@ def ask_health(setting: Setting) -> Asking[RowFinding]:
     ]
     [exchange, *others] = yield [long, *waiting]
     if not read(exchange).is_answer:
-        raise Judged("CANNOT TELL", "short", f"the long answer was not made ({exchange.ended})")
+        fact = f"the long answer was not generated ({exchange.ended})"
+        raise Judged("CANNOT TELL", "short", fact)
     # From the first bytes to the last: the way to a server far away takes its time as well.
     first, last = (exchange.chunks[place].ms if exchange.chunks else 0 for place in (0, -1))
     took = last - first
@@ -225,7 +226,8 @@ def ask_health(setting: Setting) -> Asking[RowFinding]:
         # So also where the whole stream came at its end.
         return conforms(f"{MODELS} and {HEALTH} do not wait for a long answer")
     if took < LEAST_MS:
-        raise Judged("CANNOT TELL", "short", f"the long answer came within {took} ms")
+        fact = f"the long answer took only {took} ms, which is too short to test this"
+        raise Judged("CANNOT TELL", "short", fact)
     for other in others:
         # Whether the server has this path at all is the promise of another row.
         if other.status is None or other.ms >= last - SLACK * took:

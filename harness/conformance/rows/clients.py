@@ -182,7 +182,7 @@ def bad_requests(setting: Setting) -> Sequence[HTTPRequest]:
     whole = fields(setting)
     wrong: list[tuple[str, dict[str, Any]]] = [
         ("max_tokens -1", {"max_tokens": -1}),
-        ("max_tokens as a text", {"max_tokens": "many"}),
+        ("max_tokens as a string", {"max_tokens": "many"}),
         ("temperature as a list", {"temperature": [1]}),
         ("temperature -1", {"temperature": -1}),
         ("prompt as a number", {"prompt": 7}),

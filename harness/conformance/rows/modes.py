@@ -72,7 +72,7 @@ def ask_chat_stop(setting: Setting) -> Asking[RowFinding]:
             if answer.finish != "stop":
                 raise Judged("VIOLATES", "finish", f"{mode}: finish reason {answer.finish}")
     if not stops:
-        raise Judged("CANNOT TELL", "no stop", "no part of an answer can be a stop string")
+        raise Judged("CANNOT TELL", "no stop", "no part of any answer can be used as a stop string")
     return conforms(f"ends before each of {stops}, whole and streamed")
 
 

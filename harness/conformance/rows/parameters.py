@@ -84,7 +84,7 @@ def ask_stop_string(setting: Setting) -> Asking[RowFinding]:
                 if answer.finish != "stop":
                     raise Judged("VIOLATES", "finish", f"{mode}: finish reason {answer.finish}")
     if not stops:
-        raise Judged("CANNOT TELL", "no stop", "no part of an answer can be a stop string")
+        raise Judged("CANNOT TELL", "no stop", "no part of any answer can be used as a stop string")
     return conforms(f"ends before each of {stops}, alone and in a list, whole and streamed")
 
 
@@ -99,7 +99,8 @@ def _demand_logprobs(answer: Answer, mode: str) -> None:
         )
     for token in answer.logprobs:
         if token.value > TOLERANCE:
-            raise Judged("VIOLATES", "value", f"{mode}: a log probability of {token.value}")
+            fact = f"{mode}: a log probability is {token.value}, but must not be above 0"
+            raise Judged("VIOLATES", "value", fact)
     # A token may have fewer, but a server that gives none at all ignores what was requested.
     if not any(token.top for token in answer.logprobs):
         fact = f"{mode}: no token has top_logprobs, although {TOPS} were requested"
@@ -123,12 +124,18 @@ def _ask_logprobs(whole_of: HTTPRequest, stream_of: HTTPRequest) -> Asking[RowFi
     demand_same("count", "number of logprobs", len(of_whole), len(of_stream))
     for place, (left, right) in enumerate(zip(of_whole, of_stream, strict=True)):
         if left.token != right.token or abs(left.value - right.value) > TOLERANCE:
-            fact = f"token {place}: whole {left.token!r} {left.value:.4f}, streamed {right.token!r} {right.value:.4f}"
+            fact = (
+                f"token {place}: {left.token!r} {left.value:.4f} when not streamed,"
+                f" {right.token!r} {right.value:.4f} when streamed"
+            )
             raise Judged("VIOLATES", "value", fact)
         if not _are_close(left, right):
-            fact = f"top_logprobs of token {place}: whole {_tops(left)}, streamed {_tops(right)}"
+            fact = (
+                f"top_logprobs of token {place}: {_tops(left)} when not streamed,"
+                f" {_tops(right)} when streamed"
+            )
             raise Judged("VIOLATES", "value", fact)
-    return conforms(f"{plural(len(of_whole), 'token')}, streamed as whole")
+    return conforms(f"{plural(len(of_whole), 'token')}, the same when streamed")
 
 
 def _are_close(left: TokenLogprob, right: TokenLogprob) -> bool:

@@ -258,7 +258,8 @@ def honoured(request: HTTPRequest) -> Asking[Answer]:
 def demand_same(about: str, what: str, whole: object, other: object) -> None:
     """Demand that two values are equal."""
     if whole != other:
-        raise Judged("VIOLATES", about, f"{what}: whole {shown(whole)}, streamed {shown(other)}")
+        fact = f"{what}: {shown(whole)} when not streamed, {shown(other)} when streamed"
+        raise Judged("VIOLATES", about, fact)
 
 
 def conforms(fact: str) -> RowFinding:

@@ -41,7 +41,8 @@ def _demand_struck(exchange: HTTPExchange) -> StrikeFacts:
     """Return what was done to the engine, where it is known that this was done."""
     struck = exchange.struck
     if struck is None:
-        raise Judged("CANNOT TELL", "unstruck", f"no process was struck ({exchange.ended})")
+        fact = f"the fault did not reach any process ({exchange.ended})"
+        raise Judged("CANNOT TELL", "unstruck", fact)
     if struck.state not in STATES:
         raise Judged("CANNOT TELL", "unstruck", f"the process is still {struck.state}")
     return struck
@@ -106,7 +107,7 @@ def ask_kill(setting: Setting) -> Asking[RowFinding]:
                 "CANNOT TELL", "short", "the answer had ended before the process was killed"
             )
         fact = f"{which} was killed after {plural(len(answer.text), 'character')}, and the stream"
-        raise Judged("VIOLATES", "clean", f"{fact} ended as a complete one does, with {ends}")
+        raise Judged("VIOLATES", "clean", f"{fact} still ended as if it were complete, with {ends}")
     if exchange.ended == "timed out":
         fact = f"the client was not told in {exchange.ms} ms that {which} had been killed"
         raise Judged("VIOLATES", "hung", fact)

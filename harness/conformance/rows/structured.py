@@ -109,7 +109,7 @@ def ask_json_object(setting: Setting) -> Asking[RowFinding]:
     of_stream = _demand_object(stream.text, stream.finish, "the streamed answer")
     # Values and not texts: a server may write the whole answer anew, with other spaces.
     demand_same("text", "object", of_whole, of_stream)
-    return conforms(f"{shown(whole.text)}, streamed as whole")
+    return conforms(f"{shown(whole.text)}, the same when streamed")
 
 
 def ask_json_schema(setting: Setting) -> Asking[RowFinding]:
@@ -124,7 +124,7 @@ def ask_json_schema(setting: Setting) -> Asking[RowFinding]:
         _demand_schema(value, what)
         found.append(value)
     demand_same("text", "object", *found)
-    return conforms(f"{shown(whole.text)}, streamed as whole")
+    return conforms(f"{shown(whole.text)}, the same when streamed")
 
 
 def _demand_call(answer: Answer, mode: str) -> Any:
@@ -182,7 +182,7 @@ def ask_tools(setting: Setting) -> Asking[RowFinding]:
     made = whole.usage.completion if whole.usage is not None else 0
     count = made // 2
     if count == 0:
-        return conforms(f"{TOOL}({of_whole}), streamed as whole")
+        return conforms(f"{TOOL}({of_whole}), the same when streamed")
     for is_streamed, mode in ((False, "whole"), (True, "streamed")):
         cut = more | {"max_tokens": count}
         # A server may refuse what it knows to be too short for a call.
@@ -190,4 +190,4 @@ def ask_tools(setting: Setting) -> Asking[RowFinding]:
         answer = yield from one(request)
         if answer.is_answer:
             _demand_cut(answer, count, of_whole, mode)
-    return conforms(f"{TOOL}({of_whole}), streamed as whole; cut at {plural(count, 'token')}")
+    return conforms(f"{TOOL}({of_whole}), the same when streamed; cut at {plural(count, 'token')}")

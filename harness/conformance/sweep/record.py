@@ -222,9 +222,9 @@ def _unlike(part: ServerPart, record: ConformanceRecord, facts: ServedFacts) -> 
             MAY_HARM: facts.may_break,
         }
         if is_ruled_out.get(why, False):
-            return f"was not asked {row} ({why}), but the sweep planned it"
+            return f"was not tested for {row} ({why}), but the sweep planned it"
     if more := sorted(set(own.asked) - named) if facts.rows else []:
-        return f"was asked {more[0]}, which the sweep did not plan"
+        return f"was tested for {more[0]}, which the sweep did not plan"
     return ""
 
 

@@ -136,7 +136,7 @@ class PromptSession:
                 "sensitivity",
                 defect=count,
                 size=size,
-                what="weights of the last layer that are too large",
+                what="relative error in the weights of the last layer",
             )
 
     def influence(self, prompt: AskedPrompt) -> None:

@@ -298,6 +298,7 @@ def demand_rows(prompts: Sequence[Sequence[int]], rows: int) -> None:
     for number, prompt in enumerate(prompts):
         if odd := [token for token in prompt if not 0 <= token < rows]:
             raise ValueError(
-                f"prompt {number} contains the token {odd[0]}, but the model has only {rows} rows."
-                " Its tokenizer belongs to a different model, or has added tokens without rows"
+                f"prompt {number} contains the token {odd[0]}, but the model has only {rows}"
+                " embedding rows. Its tokenizer belongs to a different model, or has added tokens"
+                " without an embedding"
             )

@@ -255,7 +255,7 @@ def encode(tokenizer: Any, prompt: Any) -> list[int]:
         prompt = tokenizer.encode(prompt)
     ids = [int(token) for token in prompt]
     if not ids:
-        raise ValueError("a prompt has no tokens; use a text or a list of token ids")
+        raise ValueError("a prompt has no tokens; use a non-empty string or list of token ids")
     return ids
 
 

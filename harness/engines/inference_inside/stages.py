@@ -396,8 +396,8 @@ def cut_by_number(holder: Any, layers: str, text: Any, *, kept: tuple[int, int],
             lists.append((holder if use == OWN else holder.config, name))
         else:
             raise ValueError(
-                f"{type(holder).__name__} uses the numbers of its layers ({name}), but a stage"
-                " numbers its layers from 0, so hf-pipeline cannot split it"
+                f"{type(holder).__name__} uses the indices of its layers ({name}), but each stage"
+                " counts its layers from 0, so hf-pipeline cannot split it"
             )
     for place, name in lists:
         whole = getattr(place, name, None)

@@ -185,7 +185,7 @@ class TorchDigests:
             NotDigested: they lie elsewhere, or nowhere.
         """
         if tensor.layout is not self._torch.strided or tensor.device.type != "cpu":
-            raise NotDigested("its tensor is sparse, or not in the memory of the CPU")
+            raise NotDigested("its tensor is sparse, or is not in CPU memory")
         return tensor.detach().resolve_conj().resolve_neg().contiguous()
 
     def _size(self, size: int) -> Any:

@@ -203,7 +203,7 @@ class GitRepository:
         if "is ambiguous" in said:
             raise RevisionError(
                 f"rev {shown} is ambiguous in {self._given}, because several object ids begin with"
-                " it; write more of the id"
+                " it; use more digits of the id"
             )
         if done.returncode:
             names = [ref.split("/", 2)[-1] for ref in self._refs()]

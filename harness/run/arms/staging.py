@@ -311,7 +311,7 @@ class _Staging:
                 return place
             if given != "." and not all(cut):
                 raise ArmError(
-                    f"subject.path: {given} is not a folder in the repository at every revision"
+                    f"subject.path: {given} must be a folder in the repository at every revision"
                 )
         if given != ".":
             return places[0]
@@ -481,8 +481,8 @@ class _Staging:
         if not self._holds_subject(files):
             raise NotThere(
                 ("subject", "program"),
-                f"no word of {' '.join(words)!r} is a file in the subject's folder; a program from"
-                " elsewhere proves nothing about this folder",
+                f"the command {' '.join(words)!r} does not name a file in the subject's folder; run"
+                " a program from this folder, because one from elsewhere proves nothing about it",
                 alternatives=files,
             )
 

@@ -384,7 +384,7 @@ def over_ssh(commands: Mapping[str, Sequence[str]] | None, *, lease: float = LEA
         command = known.get(missing.share.called)
         if command is None:
             raise Unreachable(
-                "no machine of the hostfile matches it; pass the run's own hostfile with --hosts"
+                "no machine in the hostfile matches it; pass the run's own hostfile with --hosts"
             )
         line = MachineLine(
             missing.share.machine,
@@ -405,7 +405,7 @@ def over_ssh(commands: Mapping[str, Sequence[str]] | None, *, lease: float = LEA
                 stream.flush()
                 os.fsync(stream.fileno())
             if not given.get("there"):
-                raise Unreachable("it no longer has any data of this world")
+                raise Unreachable("it no longer has any data from this world")
             line.send({"ask": "done", "world": missing.share.mark})
         finally:
             beating.end()

@@ -176,7 +176,10 @@ def facts_of(answer: Mapping[str, Any]) -> dict[str, Any]:
         )
     )
     if not holds:
-        raise Unreachable("its agent speaks a different protocol")
+        raise Unreachable(
+            "its agent uses a different protocol; install the same version of Rankproof on both"
+            " machines"
+        )
     return dict(answer)
 
 

@@ -431,7 +431,7 @@ def defects_can_be_seen(draft: ScenarioDraft) -> Iterator[Problem]:
         for check in checks:
             if defect.one == "character" and not isinstance(check, EqualCheck):
                 message = (
-                    f"changes a character of a text, but the check {check.id} compares numbers;"
+                    f"changes a character of a string, but the check {check.id} compares numbers;"
                     " set absolute, relative or ulp instead"
                 )
                 yield draft.problem((*path, "one"), message)

@@ -253,7 +253,8 @@ def unasked(checks: Iterable[Any], size: int) -> str:
     left = [rank for rank in range(size) if rank not in asked]
     if not left:
         return ""
-    return f"no check covers {numbered('rank', left)} beyond the exit (world size {size})"
+    exited = "how it exited" if len(left) == 1 else "how they exited"
+    return f"no check covers {numbered('rank', left)}, except for {exited} (world size {size})"
 
 
 def ranks_that_nobody_asks(draft: ScenarioDraft) -> Iterator[Problem]:

@@ -148,7 +148,9 @@ def bisect(
     except NoInterpreter as error:
         raise BisectError(str(error)) from None
     except Timeout:
-        raise BisectError(f"{folder} is being made by another process") from None
+        raise BisectError(
+            f"{folder} is in use by another process; wait for it to finish, then try again"
+        ) from None
 
 
 @dataclass(kw_only=True)

@@ -26,7 +26,7 @@ SEED = "rankproof-matrix"
 
 # Kinds that the worlds of a matrix, which are on one machine, cannot have, and where they are
 # tried.
-ELSEWHERE = {"cut-off": "it is done to one of several machines: scenarios/host-lost tries it"}
+ELSEWHERE = {"cut-off": "this fault needs several machines, so it is tested by scenarios/host-lost"}
 
 
 def subject_file(file: str) -> bytes:

@@ -41,7 +41,7 @@ ENDED: Sees = {"struck-finishes": [1], "all-finished": "every", "work-done": "ev
 # A wrong sum is wrong everywhere, and whose part is, is named; where no part explains it, nobody's
 # is.
 DAMAGED: Sees = {"correct": "every", "intact": [1]}
-NOT_TORCH = "its ranks need not have torch"
+NOT_TORCH = "its ranks may run without torch"
 IN_GATHER = {"hang": {"function": "gather"}, "ranks": "every", "within": "20s"}
 # A flipped byte reaches every rank but the one that sent it.
 FLIPPED = {"as-expected": [0, 2]}
@@ -369,7 +369,7 @@ CASES: tuple[Case, ...] = (
         sees={"in-step": [1]},
         must_fail=IN_ADD,
         backends=(GLOO,),
-        why_not="MLX runs calls later",
+        why_not="MLX evaluates calls lazily",
     ),
     # Stopping: nobody gets on, and the report names the line at which all of them wait.
     Case(kind="partition", ground=HOSTS, at="round", must_fail=IN_GATHER),

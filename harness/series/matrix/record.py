@@ -2,7 +2,7 @@
 verifies it.
 
 A part is a signed run of its own. Its record is worked out again from its evidence, and every
-number here is counted in that: what was injected, proved, seen, and rightly named.
+number here is counted in that: what was injected, proved, seen, and correctly identified.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import Literal
 from pydantic import Field
 
 from harness.forms.model import Model
+from harness.forms.text import plural
 from harness.record.model import Record, RecordError, read_model
 from harness.scenario import Scenario
-from harness.series.matrix.case import HANG
+from harness.series.matrix.case import HANG, STRUCK
 from harness.series.matrix.facts import PATH as FACTS
 from harness.series.matrix.facts import MatrixFacts, MatrixPart, flaw, other_code, unlike
 from harness.series.replay import Listed, demand_named, part_record
@@ -27,6 +28,7 @@ from harness.stats.tally import Word
 
 CONFIDENCE = 0.95
 MOST_REASONS = 5
+NOT_RUN = " planned but not run"
 
 
 class Sight(Model):
@@ -150,7 +152,10 @@ def _cell(parts: Sequence[tuple[MatrixPart, Record]]) -> MatrixCell:
     for part, record in parts:
         (judged,) = record.judgement.cells
         if judged.candidate is None or judged.control is None:
-            skipped = "; ".join(map(str, judged.reasons))
+            # The only fault of a case: its id says nothing.
+            skipped = "; ".join(
+                str(reason).removeprefix(f"fault {STRUCK}: ") for reason in judged.reasons
+            )
             continue
         (struck if part.masked else clean).extend(judged.candidate.trials)
         (broken if part.masked else struck).extend(judged.control.trials)
@@ -267,37 +272,43 @@ def _lacking(
     unmade: int,
 ) -> list[str]:
     """Return what fell short, in words, the most frequent first."""
-    reasons: Counter[str] = Counter({"planned but not run": unmade} if unmade and struck else {})
+    reasons: Counter[str] = Counter({NOT_RUN: unmade} if unmade and struck else {})
     for trial in struck:
         lost = next((strike for strike in trial.strikes if not strike.proved), None)
         if lost is not None or not trial.strikes:
             reasons[
-                "not proved:"
-                f" {lost.description if lost is not None else 'the fault did not strike'}"
+                ", the fault was not proved:"
+                f" {lost.description if lost is not None else 'it did not strike'}"
             ] += 1
         elif not _is_right(part, trial):
-            reasons[_short(part, trial)] += 1
+            reasons[f", {_short(part, trial)}"] += 1
     for trial in alarms:
-        reasons[f"without {'the defect' if trial.strikes else 'a fault'}: {_what(trial)}"] += 1
+        reasons[f" without {'the defect' if trial.strikes else 'a fault'}: {_what(trial)}"] += 1
     for trial in broken:
         if trial.as_stated is not True:
-            reasons[f"deliberately broken, but not detected: {trial.otherwise or trial.void}"] += 1
+            what = (
+                f", a deliberately broken subject was not detected: {trial.otherwise or trial.void}"
+            )
+            reasons[what] += 1
     by_count = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
-    return [f"{count} × {what}" for what, count in by_count[:MOST_REASONS]]
+    return [
+        f"{'' if what == NOT_RUN else 'in '}{plural(count, 'trial')}{what}"
+        for what, count in by_count[:MOST_REASONS]
+    ]
 
 
 def _short(part: MatrixPart, trial: Trial) -> str:
     if part.masked:
-        return f"not tolerated: {_what(trial)}"
+        return f"the fault was not tolerated: {_what(trial)}"
     if trial.otherwise is not None:
         return str(trial.otherwise)
     name = next((name for name in part.sees if not _names(part, name, trial)), "")
     failed = next((failure.ranks for failure in trial.failures if failure.check == name), None)
     if failed == part.sees.get(name):
-        return f"{name} failed, but its message does not contain {part.says.get(name)!r}"
+        return f"check {name} failed, but its message does not contain {part.says.get(name)!r}"
     how = "passed" if failed is None else f"failed on ranks {failed}"
     asked = part.sees.get(name)
-    return f"{name} {how}, not on ranks {asked}" if asked else f"{name} {how}"
+    return f"check {name} {how}, not on ranks {asked}" if asked else f"check {name} {how}"
 
 
 def _what(trial: Trial) -> str:

@@ -58,7 +58,7 @@ HEADER = (
     "injected",
     "proved",
     "detected",
-    "rightly named",
+    "correctly identified",
     "tolerated",
     "at least",
     "false alarms",
@@ -94,16 +94,18 @@ def _blocks(record: MatrixRecord) -> Iterator[Block]:
     yield BulletList(tuple(_first(record)))
     yield Note(
         "A trial counts as injected if the fault was injected, as proved if events show that it"
-        " took effect, and as detected if a check failed. It counts as rightly named if every"
-        " required check failed on exactly the ranks that the fault reached, with the required"
+        " took effect, and as detected if a check failed. It counts as correctly identified if"
+        " every required check failed on exactly the ranks that the fault reached, with the required"
         " error, signal, code or place, and nothing else was the cause. A masked fault is"
         " tolerated if events show that it took effect and every check passed. For masked faults,"
         ' a deliberately broken subject shows that the same checks can fail. "At least" is the'
-        f" lower bound on the share of rightly named or tolerated trials, at {CONFIDENCE:.0%}"
+        " lower bound on the share of trials in which the fault was correctly identified or"
+        f" tolerated, at {CONFIDENCE:.0%}"
         ' confidence. A false alarm is a check that failed in a trial without a fault, and "at'
         ' most" is the upper bound on the share of false alarms. If the effect is marked "with a'
         ' defect", the fault is also injected into the clean trials, whose subject handles it.'
-        " The checks must detect the subject with the defect, which does not handle it."
+        " The checks must fail for the subject with the defect, because that subject does not handle"
+        " the fault."
     )
     yield Figure(
         FIGURE, "Faults and the checks that must detect them, with a square for each backend"
@@ -125,7 +127,7 @@ def _blocks(record: MatrixRecord) -> Iterator[Block]:
     )
     yield from section("Cells that fell short", _shortfalls(record), "None.")
     yield from section("Not shown", _unshown(record), "No limits are known to this version.")
-    yield Heading(2, "How it was made")
+    yield Heading(2, "How this matrix was produced")
     yield Table(("what", "this matrix"), tuple(_rows(record)))
 
 
@@ -246,17 +248,18 @@ def _unshown(record: MatrixRecord) -> list[Part]:
     ]
     items += [Foreign(f"{what}: {why}") for what, why in facts.without.items()]
     if facts.unused:
+        they = "it" if len(facts.unused) == 1 else "they"
         items.append(
-            f"No case needs the checks {', '.join(facts.unused)}, so this matrix does not show that"
-            " they can fail."
+            f"No case requires {' or '.join(facts.unused)} to fail, so this matrix does not show"
+            f" that {they} can fail."
         )
     if facts.sample or facts.only or len(facts.backends) == 1:
         items.append("This is only a part of the matrix; the rest was not tested.")
     rest = 1 - lower_bound(facts.seeds, facts.seeds, confidence=CONFIDENCE)
     seeds = plural(facts.seeds, "seed")
     items.append(
-        f"Each cell ran with {seeds}. A cell that had the required result with all of them may"
-        f" still fail in {rest:.1%} of trials."
+        f"Each cell ran with {seeds}. Even a cell that had the required result with every seed may"
+        f" fail in up to {rest:.1%} of trials."
     )
     items.append("Each fault was injected alone, into one small subject.")
     return items

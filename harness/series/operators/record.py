@@ -88,7 +88,7 @@ class OperatorsPart(SeriesPart):
                 for one in self.operators
             ]
         except KeyError as error:
-            raise RecordError(f"{self.name}: the plan has no axes with the name {error}") from None
+            raise RecordError(f"{self.name}: the plan has no axes named {error}") from None
 
 
 def cells_of(operators: Sequence[Operator], *, depth: int, seed: str) -> list[OperatorCell]:
@@ -325,7 +325,9 @@ def assemble(read: Read, names: Collection[str]) -> OperatorsRecord:
         findings = None if evidence.unasked else _found(facts, part, evidence)
         for name, version in sorted(_versions(evidence)):
             if versions.setdefault(name, version) != version:
-                raise RecordError(f"{part.path} ran {name} {version}, others {versions[name]}")
+                raise RecordError(
+                    f"{part.path} ran {name} {version}, but other parts ran {versions[name]}"
+                )
         parts.append(
             PartRecord(
                 name=part.name,

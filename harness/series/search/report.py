@@ -65,13 +65,14 @@ def answer(record: SearchRecord) -> str:
 
 def _blocks(record: SearchRecord) -> Iterator[Block]:
     yield Note(
-        "A cell is a model, an engine with the way it splits the model, and a world size. Each"
-        " prompt is prefilled in chunks and continued with the tokens that the whole model chose."
-        " Its logits at every position are compared with those of the whole model in a separate"
-        " process. The tolerance is measured. It is twice the distance by which the whole model's"
-        " own logits move when it adds up the same sums in another order. In each cell the same code"
-        " failed with an injected defect: every chunk of a prompt but the first began one token too"
-        ' early. "Would detect" names a defect of the whole model that exceeded the tolerance.'
+        "A cell is a combination of a model, an engine, a way of splitting the model, and a world"
+        " size. Each prompt is prefilled in chunks and continued with the tokens that the whole"
+        " model chose. Its logits at every position are compared with those of the whole model in a"
+        " separate process. The tolerance is measured. It is twice the change in the whole model's"
+        " own logits when the same sums are accumulated in a different order. In each cell, the"
+        " check failed when a defect was injected into the same code: every chunk of a prompt"
+        ' except the first began one token too early. "Would detect" describes a defect that, when'
+        " injected into the whole model, exceeded the tolerance."
     )
     yield Heading(2, "Search space")
     yield Table(("what", "this search"), tuple(_space(record)))

@@ -127,8 +127,8 @@ def _fingerprints(a: Mapping[str, str], b: Mapping[str, str]) -> list[Difference
     sides = [parts.get("fingerprint") for parts in (a, b)]
     if None in sides:
         raise NotComparable(
-            "one tokenizer has no fingerprint, because it is Python code or an identity of depth"
-            " cheap; compare the files"
+            "one tokenizer has no fingerprint, because it is Python code, or its identity was created"
+            " with depth=cheap; compare the files"
         )
     if sides[0] == sides[1]:
         return []

@@ -219,8 +219,8 @@ class LlamaCpp:
         model = llama_cpp.llama_model_load_from_file(where.encode(), parameters)
         if not model:
             raise ValueError(
-                "llama.cpp does not load this file; run `rankproof tokenizer gguf check` to look"
-                " for the reason"
+                "llama.cpp cannot load this file; run `rankproof tokenizer gguf check` to find out"
+                " why"
             )
         self._model = model
         self._vocabulary = llama_cpp.llama_model_get_vocab(model)

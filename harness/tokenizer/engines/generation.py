@@ -122,7 +122,8 @@ def continued(
     file = tokenizer / "tokenizer.json" if tokenizer.is_dir() else tokenizer
     if file.suffix != ".json":
         raise EngineRefused(
-            f"{file}: engines need ids, and only a tokenizer.json can be used to make them"
+            f"{file}: engines need token ids, which can only be created with a tokenizer.json; use"
+            " one"
         )
     READ.clear()
     backend = read_path(tokenizer).backend
@@ -135,7 +136,9 @@ def continued(
     encoder: Any = view(backend)
     given = encoder.encode(prompt).ids
     if not given:
-        raise EngineRefused(f"{quoted(prompt)} has no tokens with {file}; use a longer prompt")
+        raise EngineRefused(
+            f"{quoted(prompt)} encodes to no tokens with {file}; use a longer prompt"
+        )
     ran = _run(model, given, most=most, device=device, reason=reason, engine=engine)
     return Continuation(
         prompt_ids=tuple(given),
@@ -297,8 +300,8 @@ def _refuse_what_would_be_wrong(model: Path) -> list[str]:
         )
     if dropped := [tensor.name for tensor in tensors if tensor.name in _DROPPED]:
         raise EngineRefused(
-            f"transformers cannot run {model} correctly, because it ignores {dropped[0]} and so"
-            " the scaling of the rotary embedding"
+            f"transformers cannot run {model} correctly, because it ignores {dropped[0]} and"
+            " therefore does not scale the rotary embedding"
         )
     if name in COMPARED:
         return []

@@ -66,7 +66,7 @@ def gguf_form(file: GgufFile) -> Form:
 
     Raises:
         Unreadable: it holds none, or one whose arrays are of the wrong type or length.
-        Malformed: the file became shorter.
+        Malformed: the file shrank.
     """
     model = _text(file, MODEL)
     if model is None or model in WITHOUT:

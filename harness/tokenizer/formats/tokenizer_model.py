@@ -199,7 +199,7 @@ def sentencepiece_form(path: Path, content: bytes) -> Form:
     missing = [byte for byte in range(256) if types[ids.get(b"<0x%02X>" % byte, 0)] != BYTE]
     if falls_back and missing:
         raise Unreadable(
-            f"{where}: the model falls back to bytes, but has no piece for byte"
+            f"{where}: the model uses byte fallback, but has no piece for byte"
             f" 0x{missing[0]:02x}{f' (and {len(missing) - 1} more)' if len(missing) > 1 else ''}"
         )
     size = without_padding(bytes(types))
@@ -245,7 +245,8 @@ def _piece(message: ProtobufMessage, index: int) -> tuple[bytes, float, int]:
             kind = start
         elif number <= 3:
             raise Unreadable(
-                f"{message.path}: piece {index} is damaged: field {number} has the wire type {wire}"
+                f"{message.path}: piece {index} is malformed: field {number} has the unexpected"
+                f" wire type {wire}"
             )
     where = f"{message.path}: piece {index}"
     try:
@@ -273,7 +274,8 @@ def _read_settings(
     for number, wire, start, stop in message.fields():
         if (number in numbers and wire != VARINT) or (number in texts and wire != BYTES):
             raise Unreadable(
-                f"{message.path}: a setting is damaged: field {number} has the wire type {wire}"
+                f"{message.path}: a setting is malformed: field {number} has the unexpected wire"
+                f" type {wire}"
             )
         if number in numbers:
             settings[numbers[number]] = signed(start)
@@ -432,9 +434,9 @@ def _bytes(text: bytes, where: str) -> bytes:
 
 def _keep(ranks: dict[int, bytes], rank: int, token: bytes, where: str) -> None:
     if rank in ranks:
-        raise Unreadable(f"{where}: the rank {rank} is listed twice")
+        raise Unreadable(f"{where}: rank {rank} is listed twice")
     if rank >= MOST_TOKENS:
-        raise Unreadable(f"{where}: the rank {rank} is beyond every model's embedding")
+        raise Unreadable(f"{where}: rank {rank} is beyond every model's embedding")
     ranks[rank] = token
 
 

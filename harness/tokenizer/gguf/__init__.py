@@ -93,7 +93,7 @@ def check(file: GgufFile, *, templates: bool = True) -> list[GgufFinding]:
         nothing was found.
 
     Raises:
-        Malformed: the file became shorter while it was read.
+        Malformed: the file shrank while it was being read.
     """
     findings = [*keys(file), *architecture(file), *tokenizer(file), *data(file)]
     if templates and any(name.startswith(TEMPLATE) for name in file.keys):

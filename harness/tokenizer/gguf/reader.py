@@ -422,8 +422,8 @@ class GgufFile:
                 raise Malformed(
                     "truncated",
                     at,
-                    f"{what}: an element before {done + 1} of {count} runs past the end of the"
-                    " file",
+                    f"{what}: one of the first {done + 1} of {count} elements runs past the end of"
+                    " the file",
                 )
             at += inside
         self._at = at
@@ -513,8 +513,8 @@ class GgufFile:
             raise Malformed(
                 "truncated",
                 self.size,
-                f"tensor {_shown(name)} ends at byte {start + size}, but the file at {self.size}:"
-                f" {start + size - self.size} bytes are missing; fetch it again",
+                f"tensor {_shown(name)} ends at byte {start + size}, but the file ends at byte"
+                f" {self.size}, so {start + size - self.size} bytes are missing; fetch it again",
             )
         return Tensor(name=name, dimensions=dimensions, type=kind_name, offset=start, size=size)
 
@@ -553,7 +553,7 @@ class GgufFile:
             content += more
         if len(content) < count:
             raise Malformed(
-                "truncated", at + len(content), "the file became shorter while it was read"
+                "truncated", at + len(content), "the file shrank while it was being read"
             )
         return content
 

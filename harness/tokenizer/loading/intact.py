@@ -138,12 +138,14 @@ def unchanged(path: Path) -> Iterator[None]:
         raise Unreadable(f"{path}: {said}")
     yield
     if (said := damage(path)) is not None:
-        raise Unreadable(f"{path} was damaged while it was read: {said}")
+        raise Unreadable(f"{path} was damaged while it was being read: {said}")
     if (after := state(path)) != before:
         changed = sorted(
             name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
         )
-        raise Unreadable(f"{path}: the file changed while it was read ({changed[0]}); try again")
+        raise Unreadable(
+            f"{path}: the file changed while it was being read ({changed[0]}); try again"
+        )
 
 
 def state(path: Path) -> State:

@@ -121,7 +121,7 @@ def load_class(reference: str, *, folder: Path, files: Sequence[FileRecord]) -> 
     if "--" in reference:
         raise SourceRefused(
             f"its auto_map takes code from another repository ({reference}), which is not pinned"
-            " by a commit; copy that code into this repository, or load from a folder that"
+            " to a commit; copy that code into this repository, or load from a folder that"
             " contains both"
         )
     module, _, name = reference.rpartition(".")

@@ -202,7 +202,7 @@ def load(
             said := changes(snapshot.files, records(where, only_tokenizer_files=True))
         ):
             raise SourceRefused(
-                f"{where} changed while it was loaded: {'; '.join(said[:3])}; load it again"
+                f"{where} changed while it was being loaded: {'; '.join(said[:3])}; load it again"
             )
         identity = _checked(tokenizer, wanted, pinned, remarks)
     except LoadError as error:
@@ -237,10 +237,10 @@ def _build_undisturbed(
         if lease.holds():
             raise
         raise CacheFailed(
-            f"{snapshot.folder} was removed while it was loaded; load it again"
+            f"{snapshot.folder} was removed while it was being loaded; load it again"
         ) from failure
     if not lease.holds():
-        raise CacheFailed(f"{snapshot.folder} was removed while it was loaded; load it again")
+        raise CacheFailed(f"{snapshot.folder} was removed while it was being loaded; load it again")
     return built
 
 

@@ -178,7 +178,7 @@ def read_object(folder: Path, name: str) -> dict[str, Any]:
     try:
         tree = strict_json((folder / name).read_bytes(), constants=True)
     except ValueError as error:
-        raise BuildFailed(f"{folder / name} is not unambiguous JSON: {error}") from error
+        raise BuildFailed(f"{folder / name} is not strict JSON: {error}") from error
     if not isinstance(tree, dict):
         raise BuildFailed(f"{folder / name} is not an object")
     return tree

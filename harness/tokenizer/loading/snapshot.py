@@ -229,7 +229,7 @@ def compare(place: Path, manifest: SnapshotManifest) -> None:
         if not isinstance(cause, FileNotFoundError):
             raise
         # Listed and gone: another process that found it damaged moves it aside just now.
-        raise Damaged(f"{place} was removed while it was read: {failure}") from failure
+        raise Damaged(f"{place} was removed while it was being read: {failure}") from failure
     if said := changes(manifest.files, there):
         raise Damaged(f"{place}: {'; '.join(said[:3])}")
 
@@ -285,7 +285,7 @@ def verified(place: Path, *, by_name: bool = True) -> SnapshotManifest:
         if place != store.place(repository, manifest.commit, names if manifest.chosen else ()):
             raise Damaged(
                 f"{place} contains commit {manifest.commit} of {manifest.repository} from"
-                f" {manifest.endpoint}, which belongs in another place"
+                f" {manifest.endpoint}, which belongs in a different folder"
             )
     compare(place, manifest)
     return manifest

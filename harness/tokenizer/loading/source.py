@@ -104,7 +104,7 @@ def parse(source: str | os.PathLike[str], *, endpoint: str | None) -> HubReposit
     if Path(source).is_dir():
         raise SourceRefused(
             f"{source!r} is both a repository's name and a folder in the working directory; pass"
-            f" ./{source} to use the folder, or start in another directory to use the repository"
+            f" ./{source} to use the folder, or run this from another directory to use the repository"
         )
     return HubRepository(endpoint=checked_endpoint(endpoint), name=source)
 
@@ -179,7 +179,7 @@ def _unsafe(name: str) -> str | None:
     if name.startswith(("/", "~")):
         return "is absolute"
     if any(part in {"", ".", ".."} for part in name.split("/")):
-        return "leads outside its folder"
+        return "points outside its folder"
     if len(encoded) > 1024 or any(len(part.encode()) > 255 for part in name.split("/")):
         return "is too long"
     return None

@@ -394,11 +394,13 @@ class HubClient:
                     "http",
                 ):
                     raise HubFailed(
-                        f"{self.endpoint}{path}: it redirects to {target[:200]!r}",
+                        f"{self.endpoint}{path}: it redirects from {hub_origin[0]} to"
+                        f" {target[:200]!r}, and such redirects are not followed; set the endpoint"
+                        " to the final address",
                         status=response.status,
                     )
             address = target
-        raise HubFailed(f"{self.endpoint}{path}: it redirects in circles")
+        raise HubFailed(f"{self.endpoint}{path}: too many redirects")
 
     @contextlib.contextmanager
     def _exchange(
@@ -475,8 +477,8 @@ class HubClient:
         )
         if status in {401, 403}:
             raise HubFailed(
-                f"{self.endpoint}{path}: {said}; the repository is private, gated or misnamed, so"
-                " pass a token that may read it",
+                f"{self.endpoint}{path}: {said}; the repository is private, gated or misnamed;"
+                " check its name, or pass a token that can read it",
                 status=status,
                 attempts=attempt,
             )

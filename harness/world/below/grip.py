@@ -260,7 +260,7 @@ def located(place: str, spec: dict[str, Any], *, root: str | None = None) -> Pat
     top = Path(os.path.realpath(root or outside))
     path = Path(os.path.realpath(top / rest))
     if not path.is_relative_to(top):
-        raise ValueError(f"a link leads out of {first}")
+        raise ValueError(f"a link points outside {first}")
     return path
 
 

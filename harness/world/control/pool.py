@@ -275,7 +275,9 @@ def _own_folder(folder: Path) -> None:
         folder.mkdir(mode=0o700)
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode):
-        raise NoPort(f"{folder} must be a folder for the leases of ports, but is not; remove it")
+        raise NoPort(
+            f"{folder} must be a folder for port leases, but it is not a folder; remove it"
+        )
     if status.st_uid != os.getuid():
         raise NoPort(
             f"{folder} belongs to user {status.st_uid}; remove it, or set TMPDIR to your own folder"

@@ -430,7 +430,7 @@ def read_thread(pid: int, tid: int) -> ThreadState | None:
         if not (folder / "stat").exists():
             return None  # it ended meanwhile
         raise UnreadableProcess(
-            f"cannot read the system call that a process waits in: {error.strerror}"
+            f"cannot determine which system call a process is blocked in: {error.strerror}"
         ) from None
     switches = next(
         (

@@ -214,7 +214,7 @@ class Fleet:
                 line = self._lines[index] = self._connect(index)
             # One that was there is waited for, and then never tried again.
             elif line.lost and (line := self.reconnect(index)) is None:
-                return self._given_up.get(index, "its world was closed in the meantime")
+                return self._given_up.get(index, "its world was already closed")
             if self._ready.get(index, {}).get("needs") != needs:
                 address = self._machines[index].address or line.facts.get("address") or "127.0.0.1"
                 answer = line.ask(

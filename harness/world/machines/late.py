@@ -91,7 +91,9 @@ class LateShare:
         ):
             raise Hostile("the trial's events lack a beginning, an end or a clock")
         if size != len(self.placed.of):
-            raise Hostile("the trial's ranks are not all on machines")
+            raise Hostile(
+                "the trial's world size does not match the number of ranks placed on machines"
+            )
         self.machine = machine
         self.events = events
         self.mark = mark(begin.line().encode("ascii"))

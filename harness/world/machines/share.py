@@ -152,8 +152,8 @@ def travels(launch: Launch) -> dict[str, Any]:
             default = value.default if value.default_factory is MISSING else value.default_factory()
             if value.name not in PLAIN | BROUGHT and getattr(part, value.name) != default:
                 raise OSError(
-                    f"{value.name} is not supported for ranks on several machines; remove what"
-                    " requires it"
+                    f"{value.name} is not supported for ranks on several machines; remove the"
+                    " setting that requires it"
                 )
         sent[name] = {
             value.name: getattr(part, value.name) for value in fields(part) if value.name in PLAIN

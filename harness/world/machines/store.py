@@ -157,7 +157,7 @@ class TreeStore:
         start = 0
         for name, runs, at, size in parts:
             if name.startswith("/") or ".." in name.split("/") or "\0" in name:
-                raise BadTree(f"{name!r} leads out of its folder")
+                raise BadTree(f"{name!r} points outside its folder")
             path = coming / name if name else coming
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("r+b" if at else "wb") as stream:
@@ -435,7 +435,7 @@ def _run(command: list[str], goes_on: Callable[[], bool]) -> None:
         lines = [line for line in said.decode("utf-8", "replace").splitlines() if line.strip()]
         errors = [line for line in lines if line.startswith("ERROR")] or lines
         last = (errors or ["it printed no error"])[-1]
-        raise NotMade(f"{Path(command[2]).name} failed with {process.returncode}: {last}")
+        raise NotMade(f"{Path(command[2]).name} failed with exit code {process.returncode}: {last}")
 
 
 def _wait(goes_on: Callable[[], bool]) -> None:

@@ -94,7 +94,7 @@ class Cluster:
                 "start a cluster with `ray start --head`, or pass the address of its head with"
                 " --on ray://HEAD:10001"
             )
-            raise NoCluster(f"no Ray cluster answers ({why}); {todo}") from None
+            raise NoCluster(f"cannot connect to a Ray cluster ({why}); {todo}") from None
         finally:
             # Ray puts its own in their place, and who is interrupted has worlds to end first.
             for number, handler in handlers.items():

@@ -147,7 +147,7 @@ def test_who_waits_while_another_thread_closes_is_told(pair: Callable[..., tuple
 
     def receive() -> None:
         with pytest.raises(
-            Misused, match="the transport of a was closed in the meantime"
+            Misused, match="the transport of a was closed during this call"
         ) as caught:
             a.receive(source="b", timeout=60)
         told.append(caught.value)
@@ -351,7 +351,7 @@ finally:
 @pytest.mark.parametrize("turns", [1, 6])
 @pytest.mark.parametrize(
     ("leaves", "said"),
-    [("pass", "the transport of a was closed in the meantime\n"), ("sys.exit()", "")],
+    [("pass", "the transport of a was closed during this call\n"), ("sys.exit()", "")],
 )
 def test_a_signals_handler_may_close(turns: int, leaves: str, said: str) -> None:
     """Its thread is in the midst of a receive, which ends after the handler only: neither waits for

@@ -83,7 +83,7 @@ def test_a_socket_of_a_family_that_is_not_known_is_refused(family: str) -> None:
         made = socket.socket(getattr(socket, family), socket.SOCK_RAW)
     except (AttributeError, OSError):
         pytest.skip(f"no {family} here")
-    words = f"cannot determine which machines can reach a socket of {family}"
+    words = f"cannot determine which machines can reach a socket of address family {family}"
     with made, ReliableMessageTransport(node="a") as transport, pytest.raises(Misused, match=words):
         transport.datagrams("b", made, ("127.0.0.1", 9))
 

@@ -82,7 +82,7 @@ def test_arrays_of_each_library_are_taken() -> None:
         assert (failure.position, failure.error_type) == (3, ValidationError.AFTER_END)
     (failure,) = VALIDATOR.validate_ids(torch.tensor([5.0])).failures
     assert failure.error_type is ValidationError.NOT_AN_INTEGER
-    with pytest.raises(Misused, match="one dimension"):
+    with pytest.raises(Misused, match="one-dimensional array"):
         VALIDATOR.validate_ids(torch.zeros(2, 2, dtype=torch.int64))
 
 

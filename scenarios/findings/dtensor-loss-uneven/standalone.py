@@ -1,4 +1,4 @@
-# Mean losses on an unevenly sharded DTensor weight every rank equally
+# Mean losses on an unevenly sharded DTensor give every rank the same weight
 # Affected: torch 2.13.0. No fixed version known.
 import os
 import sys

@@ -1,4 +1,4 @@
-# NumPy arrays in Fortran order are saved with their values out of place
+# NumPy arrays in Fortran order are saved with their values in the wrong order
 # Affected: safetensors 0.8.0. Not affected: 0.7.0.
 import sys
 

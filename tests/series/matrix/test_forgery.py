@@ -216,7 +216,7 @@ def test_a_void_is_not_proved() -> None:
     assert (one.verdict, one.injected, one.proved, one.named) == ("INCONCLUSIVE", 3, 2, 2)
     for struck, kept in (([good, good], clean), ([good] * 3, clean[:2])):
         less = counted([part], struck=struck, clean=kept, broken=[])
-        assert (less.verdict, less.lacking) == ("INCONCLUSIVE", ["1 × planned but not run"])
+        assert (less.verdict, less.lacking) == ("INCONCLUSIVE", ["1 trial planned but not run"])
     named_otherwise = good.model_copy(update={"failures": good.failures[:-1]})
     assert (
         counted([part], struck=[good, good, named_otherwise], clean=clean, broken=[]).verdict
@@ -260,7 +260,7 @@ def test_one_case_can_be_chosen_alone() -> None:
         "perturb-logits",
     }
     assert facts("reorder-calls/plain", seeds=1).without == {
-        "reorder-calls on mlx-ring": "MLX runs calls later"
+        "reorder-calls on mlx-ring": "MLX evaluates calls lazily"
     }
     with pytest.raises(
         Nothing, match="perturb does not have this case; its cases: perturb/plain, perturb/text"

@@ -230,7 +230,10 @@ def test_it_goes_on_only_with_what_it_was_begun_with(made: Path, tmp_path: Path,
         done = _resumed(place, key)
         assert (done.returncode, why in done.stderr) == (2, True), done.stderr
     done = _resumed(made, key)
-    assert (done.returncode, "not the folder of an unfinished matrix" in done.stderr) == (
+    assert (
+        done.returncode,
+        "not the folder of an unfinished `rankproof lab matrix`" in done.stderr,
+    ) == (
         2,
         True,
     ), done.stderr

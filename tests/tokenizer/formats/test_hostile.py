@@ -94,8 +94,8 @@ MODELS: dict[str, tuple[bytes, str]] = {
         UNKNOWN + field(2, 2, field(3, 0, varint((1 << 64) - 1))),
         "model_type is -1",
     ),
-    "a damaged setting": (UNKNOWN + field(2, 2, field(35, 2, b"yes")), "a setting is damaged"),
-    "a damaged rule": (UNKNOWN + field(3, 2, field(2, 0, varint(1))), "a setting is damaged"),
+    "a damaged setting": (UNKNOWN + field(2, 2, field(35, 2, b"yes")), "a setting is malformed"),
+    "a damaged rule": (UNKNOWN + field(3, 2, field(2, 0, varint(1))), "a setting is malformed"),
     "a million empty pieces": (field(1, 2, b"") * 1_000_000, "piece 0 is empty"),
     "a GGUF file": (
         of_serialised(llama_3()).bytes()[:64],
@@ -131,7 +131,7 @@ RANKS: dict[str, tuple[bytes, str]] = {
         lines((5, base64.b64encode(b"x" * 70_000) + b" 5")),
         "the token has 70000 bytes",
     ),
-    "a rank twice": (lines((5, LINES[4])), "the rank 4 is listed twice"),
+    "a rank twice": (lines((5, LINES[4])), "rank 4 is listed twice"),
     "one text, two ranks": (
         lines((5, LINES[4].split()[0] + b" 5")),
         "ranks 4 and 5 are the same bytes",
@@ -186,7 +186,7 @@ TEKKEN: dict[str, tuple[bytes, str]] = {
     "not base64": (entry(token_bytes=chr(0xE9)), "is not base64"),
     "a rank of 2^32 - 1": (entry(rank=2**32 - 1), "entry 7 of vocab does not have a rank"),
     "a rank of 1.5": (entry(rank=1.5), "entry 7 of vocab does not have a rank"),
-    "a rank twice": (entry(rank=6), "the rank 6 is listed twice"),
+    "a rank twice": (entry(rank=6), "rank 6 is listed twice"),
     "special without a text": (special({"rank": 0}), "a special token lacks token_str"),
     "special past the end": (special({"rank": 3, "token_str": "<x>"}), "or a rank below 3"),
     "special of text": (special("x"), "a special token lacks token_str"),

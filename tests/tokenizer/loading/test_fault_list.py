@@ -166,7 +166,7 @@ def test_what_is_not_json_is_refused(folder: Path, capsys: pytest.CaptureFixture
         (folder / "org" / "name" / FILE).write_bytes(content)
         with Hub(folder) as hub:
             assert fetch(hub) == DAMAGED
-        assert f"{FILE} is not unambiguous JSON" in capsys.readouterr().err
+        assert f"{FILE} is not strict JSON" in capsys.readouterr().err
 
 
 def test_what_is_not_there_or_may_not_be_asked(folder: Path) -> None:

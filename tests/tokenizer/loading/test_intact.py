@@ -208,7 +208,7 @@ def test_a_few_files_are_not_the_whole_tokenizer(served: FakeHub, tmp_path: Path
     few = get(served, tmp_path, names=("tokenizer.json",))
     whole = few.parents[1] / COMMIT
     few.parent.rename(whole)
-    assert "which belongs in another place" in (damage(whole / "files") or "")
+    assert "which belongs in a different folder" in (damage(whole / "files") or "")
     assert len(list(get(served, tmp_path).iterdir())) > 1
 
 
@@ -346,7 +346,7 @@ def test_what_is_exchanged_and_put_back_is_found(
             exchanged.rename(by)
             (tmp_path / "aside").rename(exchanged)
 
-    with pytest.raises(Unreadable, match="changed while it was read"):
+    with pytest.raises(Unreadable, match="changed while it was being read"):
         use()
 
 
@@ -405,7 +405,8 @@ def test_what_changes_while_it_is_used_is_found(
                 (folder / "tokenizer.json").write_bytes(content)
 
     with pytest.raises(
-        Unreadable, match="changed while it was read" if back else "was damaged while it was read"
+        Unreadable,
+        match="changed while it was being read" if back else "was damaged while it was being read",
     ):
         use()
 
@@ -417,11 +418,11 @@ def test_what_is_beside_a_model_may_not_change_either(tmp_path: Path) -> None:
     with unchanged(tmp_path):
         pass
     with (
-        pytest.raises(Unreadable, match=r"changed while it was read \(added_tokens.json\)"),
+        pytest.raises(Unreadable, match=r"changed while it was being read \(added_tokens.json\)"),
         unchanged(tmp_path),
     ):
         (tmp_path / "added_tokens.json").write_text("{}")
-    with pytest.raises(Unreadable, match="changed while it was read"), unchanged(file):
+    with pytest.raises(Unreadable, match="changed while it was being read"), unchanged(file):
         file.write_text("[]")
 
 
@@ -441,7 +442,7 @@ def test_a_load_that_is_overtaken_by_damage_is_an_error(
         return plain(folder, *arguments, **options)
 
     monkeypatch.setattr(loading, "build", late)
-    with pytest.raises(CacheFailed, match="was damaged while it was read"):
+    with pytest.raises(CacheFailed, match="was damaged while it was being read"):
         load(
             "org/name",
             revision=COMMIT,
@@ -572,7 +573,7 @@ def test_a_model_that_is_exchanged_before_it_runs_is_an_error(
     monkeypatch.setattr(generation, "_run", run)
     assert main(["tokenizer", "infer", "--model", str(file), "--prompt", "hello"]) == DAMAGED
     said = capsys.readouterr()
-    assert "changed while it was read" in said.err
+    assert "changed while it was being read" in said.err
     assert "proven" not in said.out + said.err
 
 

@@ -117,7 +117,7 @@ def test_a_link_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     link.symlink_to(tmp_path)
     (tmp_path / "file").write_text("")
     for path in (link, tmp_path / "file"):
-        with pytest.raises(NoPort, match="but is not; remove it"):
+        with pytest.raises(NoPort, match="it is not a folder; remove it"):
             PortLease(folder=path).take(1)
 
 

@@ -131,8 +131,8 @@ class FallbackCoordinator:
         """
         if self.mode is Mode.SINGLE:
             raise Misused(
-                f"rank {self.rank}: the group already decided in this generation to generate on"
-                " one device"
+                f"rank {self.rank}: the group has already switched to a single device for this"
+                " generation"
             )
         proposal = FallbackProposal(rank=self.rank, position=position, reason=reason)
         return _proposal_words(self._once("proposal", json.dumps(proposal)))
@@ -162,7 +162,8 @@ class FallbackCoordinator:
         """
         if self.mode is Mode.SINGLE or not self.proposed:
             raise Misused(
-                f"rank {self.rank}: nothing was proposed yet; call propose, or check proposed first"
+                f"rank {self.rank}: nothing has been proposed yet; call propose, or check proposed"
+                " first"
             )
         self._once(f"ready/{self.rank}", str(position))
         answered = self._answers("ready", timeout)
@@ -185,8 +186,8 @@ class FallbackCoordinator:
         """
         if self.mode is Mode.DISTRIBUTED:
             raise Misused(
-                f"rank {self.rank}: the group already generates on all of its devices, so it cannot"
-                " return to them"
+                f"rank {self.rank}: the group is already generating on all of its devices, so there"
+                " is nothing to return to"
             )
         return self._once(self._return("request"), f"rank {self.rank}: {reason}")
 
@@ -247,8 +248,8 @@ class FallbackCoordinator:
         if self.rank not in decision.participants:
             raise LeftOut(
                 f"rank {self.rank} answered too late: ranks"
-                f" {', '.join(map(str, decision.participants))} continued without it at position"
-                f" {decision.position}, on rank {decision.device} only",
+                f" {', '.join(map(str, decision.participants))} continued without it from position"
+                f" {decision.position}, and only rank {decision.device} runs the model now",
                 decision=decision,
             )
         return decision

@@ -134,7 +134,7 @@ class Line:
             sends: what was found is a message that is sent: stay with it while the peer takes it.
 
         Raises:
-            Misused: the transport was closed in the meantime.
+            Misused: the transport was closed during this call.
         """
         with self._lock:
             now = time.monotonic()
@@ -144,7 +144,7 @@ class Line:
                 while True:
                     if self._closed:
                         raise Misused(
-                            f"the transport of {self.conversation.node} was closed in the meantime"
+                            f"the transport of {self.conversation.node} was closed during this call"
                         )
                     try:
                         result = find(now)

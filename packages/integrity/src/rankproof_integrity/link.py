@@ -205,6 +205,6 @@ class TransportLimits:
             )
         if self.message >= 2**32:
             raise Misused(
-                "the limit for a message must be below 4 GiB, because its length has 32 bits, not"
-                f" {self.message}"
+                f"the limit for a message must be below 4 GiB, not {self.message}, because its"
+                " length field has 32 bits"
             )

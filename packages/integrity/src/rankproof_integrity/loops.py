@@ -53,7 +53,7 @@ class CallThreads:
         future: Future[Answer] = Future()
         with self._lock:
             if self._closed:
-                raise Misused("the transport was closed in the meantime")
+                raise Misused("the transport was already closed")
             if self._free:
                 self._free -= 1
             elif self._count < MOST:

@@ -169,7 +169,8 @@ class TokenValidator:
         values = np.asarray(ids.detach().cpu() if hasattr(ids, "detach") else ids)
         if values.ndim != 1:
             raise Misused(
-                f"ids have the shape {values.shape}; pass each stream separately, in one dimension"
+                f"ids have the shape {values.shape}; pass each stream separately, as a"
+                " one-dimensional array"
             )
         if values.dtype.kind not in "iu":
             words = f"ids are of the dtype {values.dtype}, not of integers"

@@ -252,7 +252,7 @@ class ReliableMessageTransport:
             raise MessageLate(
                 f"message {out.messages} to {to} was not sent: {to} has not accepted messages"
                 f" {first} to {last} for {wait:g} s, and at most {out.room} bytes may"
-                f" wait{self._trouble(line)}",
+                f" be queued{self._trouble(line)}",
                 peer=to,
                 sequence=out.messages,
                 epoch=line.conversation.epoch,

@@ -355,8 +355,8 @@ def address_of(given: Any) -> Address:
         if isinstance(host, str) and isinstance(port, int) and 0 <= port < 2**16:
             return host, port
     raise Misused(
-        "an address must be a host and a port, such as ('127.0.0.1', 4000), or the path of a socket"
-        f" in the file system, not {given!r}"
+        "an address must be a host and a port, such as ('127.0.0.1', 4000), or the path of a Unix"
+        f" domain socket, not {given!r}"
     )
 
 
@@ -381,7 +381,7 @@ def demand_local(bound: socket.socket, *, insecure: bool) -> None:
         return
     if bound.family not in (socket.AF_INET, socket.AF_INET6):
         raise Misused(
-            "cannot determine which machines can reach a socket of"
+            "cannot determine which machines can reach a socket of address family"
             f" {socket.AddressFamily(bound.family).name}"
         )
     host, port = bound.getsockname()[:2]
