@@ -95,6 +95,7 @@ class World:
         self._awaited: dict[tuple[str, int], list[Callable[[], None]]] = {}
         self._timers = sched.scheduler(time.monotonic)
         self._over = False
+        self._scratch: Path | None = None
         self._gone = False
         self._ordering = threading.Lock()
         self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -274,7 +275,11 @@ class World:
             if server is not None:
                 # The next world has the same room. A keeper's last word is that nobody is left;
                 # without it, the server is asked.
-                if over or (usable and server.is_well()):
+                usable = over or (usable and server.is_well())
+                if self._scratch is not None:
+                    # Not before: a rank that is being ended may still write into it.
+                    remove(self._scratch)
+                if usable:
                     self._pool.give(server)
                 else:
                     self._pool.discard(server)
@@ -286,33 +291,31 @@ class World:
             self._recorder.room = server.room
             server.room.renew(self._launch.start.home)
         scratch = Path(tempfile.mkdtemp(prefix="world-", dir=server.scratch))
-        try:
-            with (
-                PortLease() as ports,
-                Pipes(size=self._launch.size, cancel=self._cancel) as self._pipes,
-            ):
-                self._recorder.code = server.take_code(self._launch.subject.folder)
-                self._start(server, scratch, ports)
-                try:
-                    self._take_calls(self._pipes.wake)
-                    self._watch()
-                except BaseException:
-                    # While the pipes are open: the keeper has to hear it and end its ranks.
-                    self._pipes.hang_up()
-                    raise
-                finally:
-                    self._take_calls(None)
-                    self._make_calls()
-                if isinstance(server, MachineServer):
-                    server.finish()
-                self._recorder.collect(
-                    scratch, states=self._states, begun=self._begun, stacks=self._ending.took_stacks
-                )
-                if self._on_left is not None:
-                    self._on_left(self, scratch)
-                server.give_code(self._launch.subject.folder, self._recorder.code)
-        finally:
-            remove(scratch)
+        self._scratch = scratch
+        with (
+            PortLease() as ports,
+            Pipes(size=self._launch.size, cancel=self._cancel) as self._pipes,
+        ):
+            self._recorder.code = server.take_code(self._launch.subject.folder)
+            self._start(server, scratch, ports)
+            try:
+                self._take_calls(self._pipes.wake)
+                self._watch()
+            except BaseException:
+                # While the pipes are open: the keeper has to hear it and end its ranks.
+                self._pipes.hang_up()
+                raise
+            finally:
+                self._take_calls(None)
+                self._make_calls()
+            if isinstance(server, MachineServer):
+                server.finish()
+            self._recorder.collect(
+                scratch, states=self._states, begun=self._begun, stacks=self._ending.took_stacks
+            )
+            if self._on_left is not None:
+                self._on_left(self, scratch)
+            server.give_code(self._launch.subject.folder, self._recorder.code)
 
     def _start(self, server: ServerHandle | MachineServer, scratch: Path, ports: PortLease) -> None:
         launch = self._launch

@@ -234,6 +234,8 @@ def test_a_keeper_that_is_killed_leaves_nobody_in_the_room(live: Live) -> None:
     for _ in range(5):
         assert live("lodging:daemon", size=1, gates=("writing",), on_gate=kill).void
         assert own(live("lodging:listing", size=1).said(0, "listing")[0].values["names"]) == EMPTY
+        # Its folder goes when nobody writes into it, not while the daemon makes it again.
+        assert live("lodging:scribe", size=1, gates=("writing",), on_gate=kill).void
 
 
 @pytest.mark.slow

@@ -138,6 +138,20 @@ def daemon(context):
     context.group.barrier()
 
 
+def scribe(context):
+    """Leave a process of another session that goes on writing into this folder, and wait."""
+    script = (
+        "import os, sys\nwhile True:\n    os.makedirs(sys.argv[1], exist_ok=True)\n"
+        "    open(sys.argv[1] + '/line', 'w').close()\n"
+    )
+    place = Path("lines").resolve()
+    subprocess.Popen([sys.executable, "-c", script, str(place)], start_new_session=True)
+    while not (place / "line").exists():
+        pass
+    context.emit("writing")
+    context.group.barrier()
+
+
 def hub(context, model):
     """Load a model that no input names."""
     from huggingface_hub import snapshot_download
