@@ -162,7 +162,7 @@ def events(body: bytes) -> tuple[list[str], list[str]]:
     try:
         text = body.decode()
     except UnicodeDecodeError as error:
-        problems.append(f"the stream is not UTF-8 at byte {error.start}")
+        problems.append(f"the stream contains invalid UTF-8 at byte {error.start}")
         text = body.decode(errors="replace")
     # Exactly the line ends that the standard names: str.splitlines knows more of them, and JSON may
     # hold those.

@@ -85,7 +85,7 @@ class Access:
         """
         values = strict_json(line)
         if not isinstance(values, dict) or set(values) != {field.name for field in fields(cls)}:
-            raise ValueError("not a line of an access log: the keys differ")
+            raise ValueError("not a line of an access log: its keys are not those of a request")
         return cls(**values | {"rules": tuple(values["rules"])})
 
 

@@ -455,7 +455,9 @@ def _call(
     if (group := groups.get(words[1])) is None:
         group = groups[words[1]] = CallGroup.of(group_text, size=size)
     if rank not in group.ranks or not (peer == -1 or peer in group.ranks):
-        raise NotALedger(f"its call {number} is in a group that the rank or its peer is not in")
+        raise NotALedger(
+            f"its call {number} uses a group that does not contain both the rank and its peer"
+        )
     if (peer == -1 and operation == SEND) or (end and end < begin):
         raise NotALedger(f"its call {number} has impossible values")
     shares = NONE

@@ -518,9 +518,8 @@ def _not_shown(record: Record) -> Part:
     bound = max(cell.candidate.upper for cell in ran if cell.candidate)
     backends = joined(sorted({cell.backend for cell in ran}))
     rates = f"Failure rates below {percent(bound)}, world" if bound < 1 else "World"
-    parts.append(
-        f"{rates} sizes other than {sizes}, and backends other than {backends} were not tested."
-    )
+    others = "communication backends" if backends == "none" else f"backends other than {backends}"
+    parts.append(f"{rates} sizes other than {sizes}, and {others} were not tested.")
     return Text(*parts)
 
 

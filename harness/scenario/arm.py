@@ -341,7 +341,7 @@ class MustFail(End):
             )
         if wants and self.hang is not None:
             raise complaint(
-                "needs a check, but a control that hangs fails no check; remove this key",
+                "applies to a control that fails a check, but this control hangs; remove this key",
                 at=wants[0],
             )
         if wants and self.says_how:

@@ -434,4 +434,4 @@ def _decoded(path: Path, raw: bytes) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise Unreadable(f"{path}: the file is not UTF-8 at byte {error.start}") from None
+        raise Unreadable(f"{path}: invalid UTF-8 at byte {error.start}") from None

@@ -186,7 +186,8 @@ class Identity:
                 raise IdentityMalformed(f"{name} must be 64 lower-case hex digits")
             if read[name] != getattr(identity, name):
                 raise IdentityMalformed(
-                    f"{name} does not match the parts, so the identity was edited"
+                    f"the {name} digest does not match the rest of the identity, so the identity was"
+                    " edited; identify the tokenizer again"
                 )
         return identity
 

@@ -52,7 +52,7 @@ from typing import Literal
 from harness.forms.digest import sha256
 from harness.forms.manifest import NAME as MANIFEST
 from harness.forms.manifest import ManifestMalformed, parse
-from harness.forms.text import visible
+from harness.forms.text import plural, visible
 from harness.reason import RefusalWord
 from harness.trust import statement
 from harness.trust.footer import (
@@ -298,7 +298,7 @@ class Verifier:
         """
         missing = self._digests.keys() - self._seen
         if missing or self._next() != "files":
-            raise OutOfOrder(f"{len(missing)} listed files were never checked")
+            raise OutOfOrder(f"never checked: {plural(len(missing), 'listed file')}")
         self._pass("every listed file matches its digest")
         self._begin("unlisted")
         extra = sorted(set(names) - self._digests.keys() - checked_elsewhere)

@@ -76,7 +76,7 @@ def test_what_can_be_stated(must_fail: str, subject: str) -> None:
         (
             "hang: {function: f}, ranks: [1], shape: true",
             ENTRY,
-            ".shape: needs a check, but a control that hangs fails no check",
+            ".shape: applies to a control that fails a check, but this control hangs",
         ),
         (
             "check: same, ranks: [1], code: 3, missing: true",

@@ -116,7 +116,7 @@ LAST = EVENT % b'"stop"'
         (LAST + DONE + LAST, "does not end with [DONE]"),
         (LAST + LAST + DONE, "text follows the finish reason"),
         (LAST + b"data: {oops}\n\n" + DONE, "not JSON"),
-        (LAST + b"data: \xff\n\n" + DONE, "not UTF-8 at byte"),
+        (LAST + b"data: \xff\n\n" + DONE, "invalid UTF-8 at byte"),
         (LAST + b"datum: 1\n\n" + DONE, "is not a field of an event"),
         (LAST + DONE[:-1], "does not end with a blank line"),
         (LAST.replace(b"0", b'"zero"') + DONE, "the index of a choice is not an integer"),

@@ -72,7 +72,7 @@ BAD: dict[str, tuple[bytes, str]] = {
         "'a' appears twice",
     ),
     "nested deeply": (b'{"model": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested deeper"),
-    "not UTF-8": (GOOD.encode()[:40] + b"\xff" + GOOD.encode()[40:], "not UTF-8 at byte 40"),
+    "not UTF-8": (GOOD.encode()[:40] + b"\xff" + GOOD.encode()[40:], "invalid UTF-8 at byte 40"),
     "not a number": (
         GOOD.replace('"dropout": null', '"dropout": NaN').encode(),
         "NaN is not a JSON number",

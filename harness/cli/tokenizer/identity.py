@@ -70,7 +70,7 @@ def identity_main(options: argparse.Namespace) -> int:
 
 
 IDENTITY = TokenizerCommand(
-    help="print the identity of a tokenizer: two digests and their parts",
+    help="print a tokenizer's identity: two digests, and what each of them covers",
     description=(
         "Prints the identity of a tokenizer: two digests, and the parts they are made from. Files"
         " of different formats that describe the same encoder have the same fingerprint. Exits 3"
@@ -200,7 +200,7 @@ def parity_main(options: argparse.Namespace) -> int:
             except OSError as error:
                 raise refused(options.corpus, error) from None
             except UnicodeDecodeError as error:
-                raise Unreadable(f"{options.corpus}: not UTF-8 at byte {error.start}") from None
+                raise Unreadable(f"{options.corpus}: invalid UTF-8 at byte {error.start}") from None
         with Engine(options.first) as first, Engine(options.second) as second:
             outcome = parity(first, second, corpus=lines, count=options.texts, seed=options.seed)
     except Unreadable as error:
@@ -234,7 +234,8 @@ def _print_parity(outcome: EngineParity) -> None:
 
 
 PARITY = TokenizerCommand(
-    help="compare the ids of two engines on the same texts, and shorten a text that differs",
+    help="compare the token ids that two engines produce for the same texts, and minimize a text"
+    " on which they differ",
     description=(
         "Compares the ids of two engines on the same texts: fixed ones, generated ones, and the"
         " lines of a file. A and B are files or folders (run by tokenizers, sentencepiece or"

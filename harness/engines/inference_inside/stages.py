@@ -84,7 +84,7 @@ class Stage:
         many = len(skeleton.get_submodule(path))
         if many != number:
             raise ValueError(
-                f"{type(skeleton).__name__} has {many} layers, but {number} in its cache, so"
+                f"{type(skeleton).__name__} has {many} layers, but its cache has {number}, so"
                 " hf-pipeline cannot split it"
             )
         self._prefix = f"{path}."

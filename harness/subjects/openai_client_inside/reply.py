@@ -64,7 +64,7 @@ def events(body: bytes, reply: ServerReply, *, whole: bool) -> list[str]:
     try:
         text = body.decode()
     except UnicodeDecodeError as error:
-        reply.wrong(f"the stream is not UTF-8 at byte {error.start}")
+        reply.wrong(f"the stream contains invalid UTF-8 at byte {error.start}")
         text = body.decode(errors="replace")
     # These are all line ends that the standard has: str.splitlines knows more, which JSON may hold.
     *lines, rest = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")

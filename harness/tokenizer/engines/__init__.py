@@ -240,7 +240,7 @@ class Engine:
             parts.append(part)
             if sum(map(len, parts)) > LARGEST:
                 raise EngineFailed(
-                    f"{self.where}: {self.name} sent an answer of more than {LARGEST} bytes"
+                    f"{self.where}: {self.name} sent a response larger than {LARGEST} bytes"
                 )
         line, _, self._held = b"".join(parts).partition(b"\n")
         return line

@@ -164,7 +164,7 @@ class TokenizeServer:
                 f"{self._address} answered {error.code}: {error.read(200)!r}"
             ) from None
         if len(content) > MOST_ANSWER:
-            raise ValueError(f"{self._address} sent an answer of more than {MOST_ANSWER} bytes")
+            raise ValueError(f"{self._address} sent a response larger than {MOST_ANSWER} bytes")
         return _ids_of_answer(json.loads(content), self._address)
 
     def decode(self, ids: Ids) -> str:

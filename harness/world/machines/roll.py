@@ -205,7 +205,10 @@ class HandedOver:
             or (rank, name) in self._odd
             or self._bytes[rank] > MOST_BYTES
         ):
-            raise Hostile("it sent more data than a rank may keep")
+            raise Hostile(
+                f"it sent files of rank {rank} that it had not named, or more than"
+                f" {MOST_BYTES // 2**20} MiB of them"
+            )
         with self._place(rank, name).open("ab") as file:
             file.write(content)
 

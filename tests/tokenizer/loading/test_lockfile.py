@@ -83,7 +83,7 @@ def test_an_edited_identity_is_refused(locked: Lock, tmp_path: Path) -> None:
     given = json.loads(locked.text())
     given["identity"]["semantic"] = "0" * 64
     path.write_text(json.dumps(given))
-    with pytest.raises(SourceRefused, match="semantic does not match the parts"):
+    with pytest.raises(SourceRefused, match="the semantic digest does not match the rest"):
         read_lock(path)
 
 

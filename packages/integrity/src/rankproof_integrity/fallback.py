@@ -204,8 +204,8 @@ class FallbackCoordinator:
         """
         if self.mode is Mode.DISTRIBUTED or not self.proposed:
             raise Misused(
-                f"rank {self.rank}: no rank has requested a return; call request_return, or check"
-                " proposed first"
+                f"rank {self.rank}: no rank has requested a return; call `request_return`, or"
+                " check `proposed` before this call"
             )
         self._once(self._return(f"ready/{self.rank}"), str(position))
         answered = self._answers(self._return("ready"), timeout)
