@@ -140,6 +140,15 @@ def test_what_nobody_promises_differs_and_does_not_count() -> None:
     assert (found.word, found.kind) == ("DIFFERS", "dtype of result")
 
 
+def test_a_nan_that_only_the_ranks_have_is_not_excused_by_what_follows() -> None:
+    """The maximum of a result that has a NaN is a NaN: somebody made it, and not the maximum."""
+    about = OperatorCell(library="dtensors", operator="F.l1_loss(x,y)", axes={"then": "{}.max()"})
+    made = judge(done(0, [NAN]), done(1, [NAN]), whole=right([1.0]), about=about)
+    assert made.word == "DEFECT"
+    lost = judge(done(0, [1.0]), done(1, [1.0]), whole=right([NAN]), about=about)
+    assert lost.word == "DIFFERS"
+
+
 def test_a_world_reaches_the_cell_in_which_it_ended_and_none_after_it_stopped() -> None:
     """A world that dies costs one cell; the others are asked in the next one."""
     five = [done(rank, [1.0], index=index) for index in range(5) for rank in (0, 1)]

@@ -94,7 +94,8 @@ def called(operator: str, group: CollectiveRank) -> Named:
     how = group.axes.get("call", "sync")
     if how == "coalesced":
         together = dist._coalescing_manager  # noqa: SLF001 - the only way there is
-        with together(device=torch.device("cpu"), async_ops=True) as manager:
+        # Without `device`, which is for backends that cannot coalesce themselves.
+        with together(async_ops=True) as manager:
             CALLS[operator](group, given.view, [room.view for room in rooms], False)
         manager.wait()
     else:

@@ -17,7 +17,7 @@ class ToldArray(TypedDict):
         dtype: as its library calls it, without the library.
         shape: lengths of its dimensions.
         values: elements in C order; complex ones as two numbers, NaN and the infinities as text,
-            the bytes of booleans as they are in memory.
+            booleans as 0 and 1.
     """
 
     dtype: str
@@ -34,10 +34,10 @@ def told(array: Any) -> ToldArray:
     elif library == "mlx":
         import mlx.core as mx
 
-        plain = array.view(mx.uint8) if array.dtype == mx.bool_ else array
+        plain = array.view(mx.uint8) != 0 if array.dtype == mx.bool_ else array
     else:
         name = array.dtype.name
-        plain = array.view("uint8") if name == "bool" else array
+        plain = array.view("uint8") != 0 if name == "bool" else array
         plain = plain.astype("float64") if name == "bfloat16" else plain
     return ToldArray(dtype=name, shape=list(array.shape), values=_flat(plain.tolist()))
 
@@ -47,7 +47,8 @@ def _plain_of_torch(array: Any) -> Any:
 
     plain = array.detach().resolve_conj().resolve_neg().contiguous()
     if plain.dtype == torch.bool:
-        return plain.view(torch.uint8)
+        # A sum of booleans leaves a byte of 2, which counts as true everywhere but in a view.
+        return plain.view(torch.uint8) != 0
     # What has no `tolist` has a wider type that holds every value of it.
     return plain.float() if "float8" in str(plain.dtype) else plain
 
@@ -59,7 +60,7 @@ def _flat(values: Any) -> list[Scalar]:
         return [*_flat(values.real), *_flat(values.imag)]
     if isinstance(values, float) and not math.isfinite(values):
         return [str(values)]
-    return [values]
+    return [int(values) if isinstance(values, bool) else values]
 
 
 def integers(seed: str, count: int, *, least: int, most: int) -> list[int]:
