@@ -124,7 +124,7 @@ class CallStrike:
             if [(one.shape, one.dtype) for one in now] != [
                 (one.shape, one.dtype) for one in self._earlier
             ]:
-                raise Unfit("the call before it had a different shape or type")
+                raise Unfit("the tensors of the previous call had a different shape or dtype")
             return self._earlier
 
         return self._give(call, earlier)

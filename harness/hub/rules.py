@@ -235,7 +235,8 @@ class When(Model):
         if (self.quota is None) != (self.window is None):
             given = "quota" if self.window is None else "window"
             raise complaint(
-                "quota and window must be set together, such as 500 requests every 5min",
+                "quota and window must be set together: quota 500 with window 5min allows 500 requests"
+                " in 5 minutes",
                 at=given,
             )
         if self.window is not None and self.window <= 0:

@@ -218,7 +218,9 @@ class ArrayInFile:
         self._file = file
         self._head = header(file, name=name)
         if (code := CODES.get(self._head.descr[1:])) is None:
-            raise NotAnArray(f"its dtype is {self._head.dtype}: only numbers can be changed")
+            raise NotAnArray(
+                f"its dtype is {self._head.dtype}, but only arrays with a numeric dtype can be changed"
+            )
         self._format = (">" if self._head.descr[0] == ">" else "<") + code
         self._size = struct.calcsize(self._format)
 

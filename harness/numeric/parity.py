@@ -104,7 +104,10 @@ class Whole:
                 " or without the list `ids`"
             )
         if tokens is not None and not any(tokens.values()):
-            raise NotAnArray("the reference generated no token; emit generated with prompt and ids")
+            raise NotAnArray(
+                "the reference generated no tokens; emit the event `generated` with `prompt` and"
+                " `ids`"
+            )
         self._variants = sorted(
             number or 0 for series, number in self._series if series == "envelope"
         )
@@ -266,8 +269,9 @@ class Whole:
             of.keys() - {prompt for variant in found.values() for prompt in variant.of}
         ):
             raise NotAnArray(
-                f"the reference kept no variant; keep envelope.0.{phase}.{what}.{lacking[0]} and so"
-                " on: the same values computed in another allowed order"
+                "the reference kept no variants; in the reference, also keep the same values"
+                " computed in another allowed order, beginning with the array"
+                f" envelope.0.{phase}.{what}.{lacking[0]}"
             )
         return found
 

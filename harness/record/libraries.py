@@ -263,7 +263,9 @@ class Libraries(TrialReader):
         texts = {digest: self._read(path) for digest, path in paths.items() if path in there}
         for digest, text in texts.items():
             if sha256(text) != digest:
-                raise RecordError(f"{paths[digest]} does not have the content that its name states")
+                raise RecordError(
+                    f"the content of {paths[digest]} does not match the digest in its name"
+                )
         if odd := sorted(paths.keys() - texts.keys() ^ left.keys()):
             if odd[0] in paths:
                 raise RecordError(f"{paths[odd[0]]} is missing")

@@ -97,7 +97,8 @@ class WorldHub:
         """
         if len(descriptors) != 2 * self._hosts:
             raise ServerFailed(
-                f"the hub got {len(descriptors)} descriptors for {self._hosts} hosts"
+                f"the hub received {len(descriptors)} file descriptors instead of"
+                f" {2 * self._hosts}, two for each of {self._hosts} hosts"
             )
         sockets = [socket.socket(fileno=descriptor) for descriptor in descriptors]
         pairs = zip(sockets[::2], sockets[1::2], strict=True)

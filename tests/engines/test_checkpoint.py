@@ -99,7 +99,7 @@ def lost_index(folder: Path) -> None:
         (cut_off_header, "is not a readable safetensors file"),
         (other_shape, "number of bytes for"),
         (twice, f"in both {HALVES[0]} and model.safetensors|in both model.safetensors and"),
-        (truncated_index, "does not name d"),
+        (truncated_index, "does not list d"),
         (index_of_another_revision, f"lists d in {HALVES[0]}, which does not contain it"),
         (damaged_index, "cannot be read"),
         (index_that_leaves_the_folder, "does not map tensors to files in its folder"),

@@ -72,6 +72,6 @@ def test_a_layer_that_begins_anew_with_a_chunk_is_named(inside: bool) -> None:
     something else.
     """
     with pytest.raises(
-        origins.Forgetful, match="the state of layer 1 are left out when a second chunk"
+        origins.Forgetful, match="ignores the state of layer 1 when it processes the second chunk"
     ):
         read("goes-on", "begins-anew", inside=inside).demand_memory()

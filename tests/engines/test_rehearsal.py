@@ -277,7 +277,7 @@ def test_chunks_are_refused_of_a_model_that_begins_anew_with_each(
         assert (
             "returns different results when this model reads the prompt in chunks" in why
         ) == is_refused
-        assert ("recurrent_states of layer 0 are left out" in why) == is_refused
+        assert ("ignores the recurrent_states of layer 0" in why) == is_refused
     found, longer = [], {"prompts": [list(range(20, 40))]}
     for chunk in (8, 0):
         assert (

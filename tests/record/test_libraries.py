@@ -303,7 +303,7 @@ def a_record_left_out(releases: Releases) -> None:
 @pytest.mark.parametrize(
     ("forgery", "words"),
     [
-        (another_record, "does not have the content that its name states"),
+        (another_record, "does not match the digest in its name"),
         (a_record_less, "RECORD is missing"),
         (a_record_left_out, "must contain exactly the texts that fit within its size limit"),
     ],

@@ -278,7 +278,7 @@ def a_record_less(ran: Ran) -> None:
 
 
 REFUSED: dict[Callable[[Ran], None], str] = {
-    another_text: "does not have the content that its name states",
+    another_text: "does not match the digest in its name",
     another_text_by_its_digest: "does not belong to a library that differs between the arms",
     a_text_more: "does not belong to a library that differs between the arms",
     a_text_less: "is missing",

@@ -127,7 +127,7 @@ def stored(folder: str) -> dict[str, Stored]:
             )
     if named and (lost := sorted(tensors.keys() - named.keys())):
         raise ValueError(
-            f"{INDEX} does not name {lost[0]}, which is in {tensors[lost[0]].file.name}; fetch it"
+            f"{INDEX} does not list {lost[0]}, which is in {tensors[lost[0]].file.name}; fetch it"
             " again"
         )
     if not named and place.joinpath("model.safetensors") not in files:

@@ -346,9 +346,9 @@ class ChunkOrigins(Origins):  # type: ignore[no-untyped-call]
         for _, (_, chunk, token, *_) in sorted(self._seen.items()):
             if lost := sorted(token - chunk):
                 raise Forgetful(
-                    f"the {self._names[lost[0]]} are left out when a second chunk of a prompt is"
-                    " read; set prefill_chunk: 0 for the ranks, and envelope: unchunked for the"
-                    " reference"
+                    f"the model ignores the {self._names[lost[0]]} when it processes the second"
+                    " chunk of a prompt; set prefill_chunk: 0 for the ranks, and envelope: unchunked"
+                    " for the reference"
                 )
 
 

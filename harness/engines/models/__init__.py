@@ -192,7 +192,7 @@ def config_of(folder: Path) -> dict[str, Any]:
             f"{folder.name} has no readable config.json ({error}); pass the folder of a model"
         ) from None
     if not isinstance(config, dict):
-        raise ModelError(f"{folder.name}/config.json is not a mapping; pass the folder of a model")
+        raise ModelError(f"{folder.name}/config.json is not a JSON object; pass a model folder")
     return config
 
 

@@ -248,8 +248,8 @@ class GitRepository:
         for path, entry in entries.items():
             if entry.blob not in content:
                 raise RevisionError(
-                    f"{path} is not in this clone of {self._given} (a partial clone?); fetch it"
-                    " first, because a run fetches nothing"
+                    f"{path} is not in this clone of {self._given} (a partial clone?). Runs do"
+                    " not fetch objects, so fetch it first"
                 )
             if content[entry.blob].startswith(LFS):
                 raise RevisionError(
@@ -336,8 +336,8 @@ class GitRepository:
         done = self._run(*arguments, given=given)
         if b"promisor remote" in done.stderr:
             raise RevisionError(
-                f"{self._given} is a partial clone that lacks objects of this revision; fetch them"
-                " first (git fetch --refetch --no-filter), because a run fetches nothing"
+                f"{self._given} is a partial clone that lacks objects of this revision. Runs do not"
+                " fetch objects, so fetch them first: git fetch --refetch --no-filter"
             )
         if done.returncode:
             raise RevisionError(

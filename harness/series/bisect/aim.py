@@ -109,8 +109,8 @@ def aim(loaded: LoadedScenario, given: str) -> Aim:
         raise refused(
             place,
             (
-                f"does not list {package}, so its versions cannot be tried; it lists"
-                f" {listing(sorted(known), most=6) or 'no package'}"
+                f"does not list {package}, so no versions of it can be tried; add it"
+                f" here, or choose a listed package: {listing(sorted(known), most=6) or 'none'}"
             ),
         )
     if wanted.checkouts:

@@ -149,7 +149,9 @@ class Transfer:
         if self._have != self.promise.size:
             sent = self._have
             self._drop()
-            raise _differs(f"it sent {sent:,} bytes, but its listing has {self.promise.size:,}")
+            raise _differs(
+                f"it sent {sent:,} bytes, but the listing gives the size as {self.promise.size:,}"
+            )
         if not self._is_whole():
             said = self._broken()
             self._drop()

@@ -170,7 +170,7 @@ def test_a_description_is_of_the_files(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="contains no safetensors file"):
         describe(folder)
     (folder / "config.json").write_text("[]")
-    with pytest.raises(ModelError, match="is not a mapping"):
+    with pytest.raises(ModelError, match="is not a JSON object"):
         describe(folder)
 
 

@@ -30,7 +30,10 @@ COMPARED = SCENARIO.replace(
             WITH_CONTROL.replace('{environment: {packages: {wobbly: "1.9"}}}', "{}"),
             "wobbly is only in the environment of the control",
         ),
-        (SCENARIO.replace("wobbly: ", "steady: "), "does not list wobbly, so its versions cannot"),
+        (
+            SCENARIO.replace("wobbly: ", "steady: "),
+            "does not list wobbly, so no versions of it can",
+        ),
         (
             SCENARIO.replace('wobbly: "1.9"', "wobbly: {path: ., rev: HEAD}"),
             "builds wobbly from a checkout",
