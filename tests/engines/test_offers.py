@@ -380,7 +380,7 @@ def test_what_is_refused_fails_without_the_refusal(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With the refusing lines taken out every rank raises what the library raises.
+    """With the refusing lines taken out ranks raise what the library raises.
 
     With them, what they say.
     """
@@ -401,7 +401,9 @@ def test_what_is_refused_fails_without_the_refusal(
         assert ends
         assert kind is None or {end["type"] for end in ends} == {kind}
     if raised:
-        assert raised in str(alone.error(0).event.values["message"])  # type: ignore[union-attr]
+        # A rank may be ended before it raises, because another one has failed.
+        first = [alone.error(rank) for rank in range(ranks)]
+        assert any(raised in str(one.event.values["message"]) for one in first if one is not None)
 
 
 @pytest.mark.parametrize("key", ["num_hidden_layers", "n_layer", "n_layers", "num_layers"])
