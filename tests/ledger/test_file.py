@@ -131,7 +131,10 @@ def test_no_byte_makes_it_raise_anything_else() -> None:
         ({"index": 0}, "impossible values"),
         ({"state": "ended", "end": 5, "begin": 6}, "impossible values"),
         ({"operation": "send", "peer": None}, "impossible values"),
-        ({"group": CallGroup("torch", "0", (1,))}, "that does not contain both the rank and its peer"),
+        (
+            {"group": CallGroup("torch", "0", (1,))},
+            "that does not contain both the rank and its peer",
+        ),
         (
             {"group": CallGroup("torch", "0", (0,)), "peer": 1},
             "that does not contain both the rank and its peer",
