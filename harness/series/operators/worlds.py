@@ -37,7 +37,7 @@ from harness.world.control.world import World
 
 ENTRY: Final = "from harness.series.operators.ranks_inside.entry import walk, whole\n"
 STANDS_STILL: Final = 10.0
-"""Seconds after which a cell hangs: seconds in which its ranks used no processor time."""
+"""Seconds after which a cell hangs: seconds in which its ranks used hardly any processor time."""
 TIMEOUT: Final = 3600.0
 """Seconds that a collective may take: the ranks' own watchdog is faster, and says where."""
 EACH: Final = 2.0
