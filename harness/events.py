@@ -88,17 +88,19 @@ class Event(NamedTuple):
         ns, by, rank, pid, name, values = _in_order(found)
         # By `type`, because true is an int to isinstance.
         if type(ns) is not int:
-            raise EventError("not an event: ns must be an integer")
+            raise EventError('not an event: "ns" must be an integer')
         if type(rank) is not int and rank is not None:
-            raise EventError("not an event: rank must be an integer")
+            raise EventError('not an event: "rank" must be an integer')
         if type(pid) is not int and pid is not None:
-            raise EventError("not an event: pid must be an integer")
+            raise EventError('not an event: "pid" must be an integer')
         if by not in SOURCES:
-            raise EventError("not an event: by must be harness, server or rank")
+            raise EventError('not an event: "by" must be harness, server or rank')
         if not is_name(name):
-            raise EventError("not an event: name must be dotted lower-case words")
+            raise EventError(
+                'not an event: "name" must consist of lower-case words separated by dots'
+            )
         if not isinstance(values, dict):
-            raise EventError("not an event: values must be an object")
+            raise EventError('not an event: "values" must be an object')
         return cls(ns=ns, by=by, rank=rank, pid=pid, name=name, values=values)
 
 

@@ -101,7 +101,7 @@ def declared_in(folder: Path, *, first: Sequence[str] = ()) -> dict[str, str]:
                 declared[kind] = owner
     if missing := set(first) - declared.keys():
         # A package in a zip has no files to read, and would have no kinds.
-        raise ValueError(f"no module of {folder} declares the kinds {', '.join(sorted(missing))}")
+        raise ValueError(f"no module in {folder} declares the kinds {', '.join(sorted(missing))}")
     return {name: declared[name] for name in dict.fromkeys([*first, *sorted(declared)])}
 
 

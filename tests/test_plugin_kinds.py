@@ -118,7 +118,9 @@ def test_a_proof_names_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
     fault = SaysSo.model_validate(
         {"id": "it", "kind": "mine", "ranks": "every", "at": "a", "code": 3}
     )
-    with pytest.raises(PluginFailed, match="does not name an event that shows it"):
+    with pytest.raises(
+        PluginFailed, match="does not name an event that shows that the fault took effect"
+    ):
         faults.prove([fault], History([], size=1))
 
 

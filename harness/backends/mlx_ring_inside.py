@@ -336,8 +336,8 @@ def join(spec: RankSpec) -> RingGroup:
         group = RingGroup(mx.distributed.init(strict=True, backend="ring"))
     if (group.rank, group.size) != (spec.rank, spec.size):
         raise NotTheRing(
-            f"MLX calls this rank {group.rank} of {group.size}, but it was started as {spec.rank}"
-            f" of {spec.size}; look for code that sets MLX_RANK or MLX_HOSTFILE, or that creates a"
-            " group earlier"
+            f"MLX reports that this is rank {group.rank} of {group.size}, but it was started as"
+            f" rank {spec.rank} of {spec.size}; look for code that sets MLX_RANK or MLX_HOSTFILE,"
+            " or that creates a group earlier"
         )
     return group

@@ -74,7 +74,7 @@ def _judge(check: Check, history: History) -> Finding:
             check.kind,
         ):
             raise TypeError(
-                f"its judge() must return a Finding of the check {check.id}, of kind {check.kind}"
+                f"its judge() must return a Finding with check {check.id} and kind {check.kind}"
             )
         asked = check.ranks.of(history.size) if "ranks" in type(check).model_fields else None
         found = [part.rank for part in finding.ranks]

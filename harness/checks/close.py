@@ -83,7 +83,9 @@ class CloseCheck(AgainstCheck, ValueCheck):
             compare_values(value, value, Tolerance())
         except TypeError as error:
             raise complaint(
-                str(error).replace("the value is", "must be a number or lists of numbers, but is")
+                str(error).replace(
+                    "the value is", "must be a number or a (nested) list of numbers, but is"
+                )
             ) from None
         return value
 
@@ -91,7 +93,7 @@ class CloseCheck(AgainstCheck, ValueCheck):
     def _tolerance_is_asked_for(self) -> Self:
         if not self.model_fields_set & {"atol", "rtol", "ulp"}:
             raise complaint(
-                "is missing; give atol, rtol or ulp (atol: 0 requires the same number)", at="atol"
+                "is missing; give atol, rtol or ulp (atol: 0 requires exact equality)", at="atol"
             )
         if (self.value is None) == (self.artefact is None):
             raise complaint("needs either value or artefact, not both", at="value")
@@ -235,7 +237,7 @@ class CloseCheck(AgainstCheck, ValueCheck):
             self.tolerance, dtype_matters=self.dtype is None, empty=self.empty is not None
         )
         observed = comparison.description(self.tolerance)
-        reason = f"{self.value or self.artefact} is not close: {complaint}" if complaint else ""
+        reason = f"{self.value or self.artefact} does not match: {complaint}" if complaint else ""
         found = RankFinding(
             rank=rank,
             passed=not reason,

@@ -66,7 +66,9 @@ class DistributionCheck(AgainstCheck):
             raise complaint("is missing; give kl, overlap or rank", at="kl")
         if self.overlap is not None and self.overlap > self.top:
             raise complaint(
-                f"is more than the {self.top} best tokens that are compared (top)", at="overlap"
+                f"must not be more than {self.top}, the number of best tokens that are compared"
+                " (`top`)",
+                at="overlap",
             )
         return self
 
@@ -126,7 +128,7 @@ class DistributionCheck(AgainstCheck):
             )
         nothing = self._nothing_compared(distances)
         why = nothing or self._complaint(distances)
-        reason = f"{self.artefact} is not close: {why}" if why else ""
+        reason = f"{self.artefact} does not match: {why}" if why else ""
         observed = why or self._description(distances)
         part = RankFinding(
             rank=rank,

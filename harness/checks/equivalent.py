@@ -112,7 +112,7 @@ class EquivalentCheck(AccountedCheck):
         keeps = any(judged.keeps and not judged.why for judged in parity.ranks)
         smallest = smallest_seen(history.reference, parity) if history.reference is not None else ""
         parts = [self._judge(rank, parity, odd, keeps=keeps, line=line) for rank in asked]
-        seen = f"; would detect a defect of {smallest}" if smallest else ""
+        seen = f"; the check would detect a defect of {smallest}" if smallest else ""
         for place, part in enumerate(parts):
             if part.passed and parity.ranks[part.rank].keeps:
                 parts[place] = part._replace(observed=f"{part.observed}{seen}")
@@ -247,12 +247,18 @@ class EquivalentCheck(AccountedCheck):
     def _agreement(self, own: RankParity, parity: Parity) -> str:
         """IDENTICAL or EQUIVALENT, and how near."""
         parts = []
+        alike = []
         what = "choice" if parity.choices else "router"
         for phase, found in own.phases.items():
             limits = parity.phases[phase]
             apart = f" ({limits.apart} skipped, a {what} was undecided)" if limits.apart else ""
-            near = "bit-identical" if found.identical else f"off by {found.most or 0.0:.3g} at most"
-            parts.append(f"{plural(found.positions, f'{phase} position')}{apart} {near}")
+            judged = f"{plural(found.positions, f'{phase} position')}{apart}"
+            if found.identical:
+                alike.append(judged)
+            else:
+                parts.append(f"{judged} off by at most {found.most or 0.0:.3g}")
+        if alike:
+            parts.insert(0, f"{joined(alike)} bit-identical")
         if not own.keeps:
             extent = "alone" if self.layers is None else f"and {plural(own.layers, 'hidden state')}"
             return (
@@ -263,10 +269,10 @@ class EquivalentCheck(AccountedCheck):
         identical = all(one.identical for one in own.phases.values()) and not own.flips
         word = "IDENTICAL" if identical else "EQUIVALENT"
         share = self._share(own, parity) or 0.0
-        within = "" if identical else f"; {share:.2g} of the noise limit"
+        within = "" if identical else f"; at most {share:.2g} times the noise limit"
         if self.layers is not None:
             within += (
-                f"; hidden states at {own.near:.2g} of the noise limit"
+                f"; hidden states at most {own.near:.2g} times the noise limit"
                 if own.near
                 else "; hidden states identical"
             )

@@ -38,7 +38,7 @@ class EventCheck(RankCheck):
         if said := history.said(rank, self.event):
             observed = dict(said[0].event.values) or "emitted"
             return RankFinding(rank=rank, passed=True, observed=observed, line=said[0].line)
-        reason = f"no event {self.event}"
+        reason = f"event {self.event} was not reported"
         line = None
         if (error := history.error(rank)) is not None:
             values = error.event.values
@@ -66,11 +66,11 @@ class WithinCheck(RankCheck):
         """From the first `from` to the first `event` after it, in seconds."""
         starts = history.said(rank, self.from_)
         if not starts:
-            return failed(rank, f"no event {self.from_}", missing=True)
+            return failed(rank, f"event {self.from_} was not reported", missing=True)
         begin = starts[0].event.ns
         after = [seen for seen in history.said(rank, self.event) if seen.event.ns >= begin]
         if not after:
-            reason = f"no event {self.event} after {self.from_}"
+            reason = f"event {self.event} was not reported after {self.from_}"
             return failed(rank, reason, starts[0].line, missing=True)
         seconds = (after[0].event.ns - begin) / 1e9
         reason = "" if seconds <= self.limit else f"it took longer than {self.limit:g} s"
@@ -147,7 +147,7 @@ class ProgressCheck(RankCheck):
         """
         starts = history.said(rank, self.from_)
         if not starts:
-            return failed(rank, f"no event {self.from_}", missing=True)
+            return failed(rank, f"event {self.from_} was not reported", missing=True)
         moves = self._moves(history, rank)
         if isinstance(moves, RankFinding):
             return moves

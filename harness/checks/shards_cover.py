@@ -99,8 +99,8 @@ class ShardsCoverCheck(AccountedCheck):
         """
         if (file := sources.reference.get(CHECKPOINT)) is None:
             raise NotAnArray(
-                "the reference kept no checkpoint; keep a safetensors file as the artefact"
-                " checkpoint"
+                "the reference kept no checkpoint; keep a safetensors file as an artefact named"
+                ' "checkpoint"'
             )
         content = file.content
         try:

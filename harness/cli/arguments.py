@@ -117,7 +117,7 @@ def _at(given: str) -> datetime | Literal["now", "report"]:
         return parse_at(given)
     except ValueError:
         raise ValueError(
-            f"--at {given}: not a time; give now, report, or a time such as 2026-01-31T12:00:00Z"
+            f"--at {given}: not a time; use `now`, `report`, or a time such as 2026-01-31T12:00:00Z"
         ) from None
 
 

@@ -117,7 +117,7 @@ def _crossval(options: argparse.Namespace) -> int:
             return unreadable("parity", error)
         if resolution.chosen is None:
             print(
-                f"{model}: no tokenizer is proven to be this model's; give one with --tokenizer",
+                f"{model}: no tokenizer is proven to belong to this model; give one with --tokenizer",
                 file=sys.stderr,
             )
             # The command explains why, and its exit code is ours.

@@ -16,18 +16,18 @@ from harness.cli import USAGE
 
 EPILOG = (
     "exit codes: 0 PASS, 1 FAIL, 2 INCONCLUSIVE (also: could not run or could not sign),"
-    " 3 verification refused, 64 usage or scenario error, 70 a bug in rankproof"
+    " 3 verification failed, 64 usage or scenario error, 70 a bug in rankproof"
 )
 COMPARED = (
-    "exit codes: 0 all results are the same, 1 a result changed, 2 cannot tell, 3 a run was not"
-    " verified, 64 usage error. Differences in times, scenario and environment are printed, but do"
-    " not affect the exit code."
+    "exit codes: 0 all results are the same, 1 a result changed, 2 undecided (a result is `cannot"
+    " tell`), 3 a run failed verification, 64 usage error. Differences in times, scenario and"
+    " environment are printed, but do not affect the exit code."
 )
 
 
 GATE_CODES = (
     "exit codes: 0 OPEN, 1 CLOSED (a requirement is not met, or a report is missing), 2 CANNOT"
-    " TELL (INCONCLUSIVE or SKIPPED), 3 NOT VERIFIED (verification refused a report, or a trusted"
+    " TELL (INCONCLUSIVE or SKIPPED), 3 NOT VERIFIED (a report failed verification, or a trusted"
     " policy is missing), 64 usage or policy error"
 )
 LOOKED_AT = (
@@ -36,8 +36,8 @@ LOOKED_AT = (
     " highest code"
 )
 FETCHED = (
-    "exit codes: 0 done, or the same; 1 different, or a finding; 2 undecided; 3 not found; 4 not"
-    " proven (--strict); 5 damaged file; 10 disk full; 11 login required; 12 rate limited; 13"
+    "exit codes: 0 success, or no difference; 1 a difference, or a finding; 2 undecided; 3 not"
+    " found; 4 not proven (--strict); 5 damaged file; 10 disk full; 11 login required; 12 rate limited; 13"
     " digest mismatch; 14 network error or deadline exceeded; 15 permission denied; 17 another"
     " process holds the lock; 64 usage error"
 )
@@ -52,7 +52,7 @@ BISECTED = (
 )
 REPRODUCED = (
     "exit codes: 0 REPRODUCED, 1 SAME VERDICT, DIFFERENT FAILURE or NOT REPRODUCED, 2 CANNOT TELL"
-    " or SOURCE DIFFERS, 3 the report was refused and nothing was run, 64 usage error; with"
+    " or SOURCE DIFFERS, 3 the report failed verification and nothing was run, 64 usage error; with"
     " --fresh-seeds, the worse result of the two passes (1 is worst, then 2, then 0)"
 )
 

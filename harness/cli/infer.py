@@ -107,7 +107,7 @@ def main(options: argparse.Namespace) -> int:
     if options.allow_mock:
         return give_up(
             "tokenizer infer",
-            "--allow-mock: not supported, because a mock answers any prompt; leave it out",
+            "--allow-mock: not supported, because a mock answers any prompt; remove this option",
             USAGE,
         )
     try:
@@ -149,7 +149,7 @@ def _answered(options: argparse.Namespace, served: ServedModelFiles, held: ExitS
             _offer(options.model)
         return give_up(
             "tokenizer infer",
-            f"{options.model}: no tokenizer is proven to be the model's; see above",
+            f"{options.model}: no tokenizer is proven to belong to the model; see above",
             code,
         )
     forced = options.force_cpu and options.device in {"auto", "cpu"}
@@ -181,7 +181,9 @@ def _answered(options: argparse.Namespace, served: ServedModelFiles, held: ExitS
             )
         )
         return PASS
-    print(f"tokenizer  {_shown(options, tokenizer)}: proven to be the model's", file=sys.stderr)
+    print(
+        f"tokenizer  {_shown(options, tokenizer)}: proven to belong to the model", file=sys.stderr
+    )
     print(f"engine     {continuation.engine}", file=sys.stderr)
     print(
         f"device     requested {continuation.asked}, used {continuation.device}:"

@@ -64,8 +64,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         dest="trying",
         help=(
-            "run one trial of each arm and print the result and the estimated time of a full run;"
-            " keep nothing"
+            "run one trial of each arm and print the result and the estimated time for a full"
+            " run; nothing is saved"
         ),
     )
     parser.add_argument(
@@ -78,7 +78,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help=(
             "hostfile of the machines to run ranks on, over ssh; or test:3 for three test machines"
-            " on this host (as root); or ray or ray://HEAD:PORT for the nodes of a Ray cluster"
+            " on this host (requires root); or ray (or ray://HEAD:PORT) for the nodes of a Ray"
+            " cluster"
         ),
     )
     over.add_argument(

@@ -173,7 +173,7 @@ def elsewhere(options: argparse.Namespace, stack: ExitStack) -> RayNodes | Hostf
             f" {', '.join(given)}"
         )
     if options.hosts is not None and (options.jobs or 1) > 1:
-        raise ValueError("--jobs: with --hosts, worlds run one after another; leave it out")
+        raise ValueError("--jobs: with --hosts, worlds run one after another; remove this option")
     if options.on != LOCAL:
         return RayNodes(address=options.on, jobs=options.jobs, named=options.name_hosts)
     if options.hosts is None:
@@ -185,7 +185,9 @@ def elsewhere(options: argparse.Namespace, stack: ExitStack) -> RayNodes | Hostf
     interpreter = options.hosts_python or sys.executable
     if RAY.fullmatch(options.hosts):
         if options.ssh_config:
-            raise ValueError("--ssh-config: Ray does not use ssh to reach its nodes; leave it out")
+            raise ValueError(
+                "--ssh-config: Ray does not use ssh to reach its nodes; remove this option"
+            )
         rule = options.placement or "spread"
         return of_cluster(
             options.hosts, placement=rule, interpreter=interpreter, named=options.name_hosts
@@ -196,7 +198,7 @@ def elsewhere(options: argparse.Namespace, stack: ExitStack) -> RayNodes | Hostf
     if options.hosts.startswith(test_machines.PREFIX):
         if configuration is not None:
             raise ValueError(
-                "--ssh-config: test machines use their own ssh configuration; leave it out"
+                "--ssh-config: test machines use their own ssh configuration; remove this option"
             )
         count = test_machines.count_of(options.hosts)
         folder = Path(

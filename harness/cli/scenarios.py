@@ -76,11 +76,11 @@ def _init_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--error", metavar="TYPE", help="exception that the bug raises (default: AssertionError)"
     )
-    parser.add_argument("--source", metavar="LINE", help="source line that raises it")
+    parser.add_argument("--source", metavar="LINE", help="source line that raises the exception")
     parser.add_argument(
         "--failing",
         metavar="RANKS",
-        help="ranks where the bug shows: every, nonzero, or a list such as [1]",
+        help="ranks on which the bug occurs: every, nonzero, or a list such as [1]",
     )
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument(
@@ -117,9 +117,11 @@ def _init(options: argparse.Namespace) -> int:
     kind: Kind = next((kind for kind in kinds if getattr(options, kind)), "error")
     unfit = [key for key, (_, kinds) in ONLY.items() if kind not in kinds]
     if unfitting := next((key for key in unfit if getattr(options, key)), None):
-        instead = f", or leave out --{kind}" if kind != "error" else ""
+        instead = f", or remove --{kind}" if kind != "error" else ""
         return give_up(
-            "init", f"--{unfitting} is for {ONLY[unfitting][0]}; leave it out{instead}", USAGE
+            "init",
+            f"--{unfitting} is for {ONLY[unfitting][0]}; remove this option{instead}",
+            USAGE,
         )
     candidate = options.candidate or (_release_here(options.package) if options.package else "")
     if options.package and not (candidate and options.control):

@@ -210,7 +210,9 @@ def _demand_served(asked: ParsedRequest) -> None:
     if not 1 <= asked.n <= MOST_CHOICES:
         raise RefusedRequest(f"n must be between 1 and {MOST_CHOICES}")
     if len(asked.stops) > MOST_STOPS or not all(asked.stops):
-        raise RefusedRequest(f"stop must be at most {MOST_STOPS} non-empty strings")
+        raise RefusedRequest(
+            f"stop must be a string, or a list of at most {MOST_STOPS} strings, and none may be empty"
+        )
     if asked.logprobs is not None and not 0 <= asked.logprobs <= CANDIDATES:
         raise RefusedRequest(f"logprobs must be between 0 and {CANDIDATES}")
     if asked.echo and asked.logprobs is not None:

@@ -268,7 +268,7 @@ class EngineProcess:
             EngineError: it ended before, or did not become ready in time.
         """
         if self.starts == STARTS:
-            raise EngineError(f"{self.name} was started {STARTS} times and ended each time")
+            raise EngineError(f"{self.name} was started {STARTS} times and exited each time")
         self.starts += 1
         environment = {name: os.environ[name] for name in INHERITED if name in os.environ}
         environment |= {"HOME": str(self.room), "TMPDIR": str(self.room), "HF_HUB_OFFLINE": "1"}
@@ -292,7 +292,7 @@ class EngineProcess:
                 )
             if time.monotonic() - begun > READY_WITHIN:
                 raise EngineError(
-                    f"{self.name} was not ready in {READY_WITHIN:.0f} s: {self._last_line()}"
+                    f"{self.name} was not ready within {READY_WITHIN:.0f} s: {self._last_line()}"
                 )
             time.sleep(POLL)
         self.account(f"{self.name} is ready on port {self.port} ({time.monotonic() - begun:.1f} s)")

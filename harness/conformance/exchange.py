@@ -229,7 +229,7 @@ def read_lines(data: bytes) -> list[HTTPExchange]:
     """
     exchanges = [HTTPExchange.model_validate(strict_json(line)) for line in data.splitlines()]
     if write_lines(exchanges) != data:
-        raise ValueError("the lines of the exchanges are not in canonical form")
+        raise ValueError("the recorded exchanges are not in canonical form")
     for exchange in exchanges:
         exchange.body()
     return exchanges

@@ -399,7 +399,7 @@ class RowReplay:
             groups = self._groups.setdefault((where, repetition), [])
             self.places[where].append(drive(self.row, setting, _kept(left, path, groups)))
             if next(left, None) is not None:
-                raise RecordError(f"{path} contains more exchanges than the row makes")
+                raise RecordError(f"{path} contains more exchanges than this row has requests")
             self.exchanges[where, repetition] = exchanges
             self.files.add(path)
 
@@ -496,7 +496,7 @@ def _kept(
             exchange = next(left, None)
             if exchange is None or exchange.request != request:
                 raise RecordError(
-                    f"{path} does not contain the request that the row makes ({request.label})"
+                    f"{path} does not contain the request that this row sends ({request.label})"
                 )
             found.append(exchange)
         return found

@@ -250,7 +250,8 @@ def base_of(address: str) -> str:
         )
     if parts.username is not None or parts.password is not None:
         raise ConformanceError(
-            "keep the key out of the address; name its variable with --api-key-env"
+            "do not put the API key in the address; store it in an environment variable, and pass"
+            " the name of this variable with --api-key-env"
         )
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/').removesuffix('/v1')}"
 

@@ -112,7 +112,7 @@ ARGUMENTS = {
     ),
     "sensitivity": Argument(
         does=(
-            "keep: each answer is computed again with the weights of the last layer 1 % too large"
+            "keep: each answer is computed again with the weights of the last layer 1% too large"
         ),
         default="none",
         choices=("none", "keep"),
@@ -222,7 +222,7 @@ def _misfit(arguments: Mapping[str, object], ranks: int) -> tuple[str, str] | No
         return "integrity", f"{why}; remove it"
     if teacher and len(teacher) != len(prompts):
         return "teacher", (
-            f"must have one list per prompt, but has {len(teacher)} for {len(prompts)}"
+            f"must have one list per prompt ({len(prompts)} in total), but has {len(teacher)}"
         )
     return None
 

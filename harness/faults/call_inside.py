@@ -148,13 +148,13 @@ class CallStrike:
         """Make a call with another payload, and tell what both are."""
         now = [call.copy(array) for array in call.payload()]
         if not now:
-            raise Unfit("the rank sends nothing in it")
+            raise Unfit("the rank sends nothing in this call")
         changed = change(now)
         before, after = (
             hashlib.sha256(call.bytes_of(arrays)).hexdigest() for arrays in (now, changed)
         )
         if before == after:
-            raise Unfit("that does not change its payload")
+            raise Unfit("this fault does not change the payload of the call")
         self._tell(call, before=before, after=after)
         return call.give(changed)
 
@@ -170,8 +170,10 @@ class CallStrike:
     def _dtype(self, call: StruckCall) -> Any:
         def viewed(array: Any) -> Any:
             other = OTHER_TYPES.get(_type_of(array))
-            if other is None or not array.shape:
-                raise Unfit(f"an array of {_type_of(array)} cannot be sent as another type")
+            if other is None:
+                raise Unfit(f"its array has type {_type_of(array)}, which has no replacement type")
+            if not array.shape:
+                raise Unfit("its array has no dimensions, so it cannot be sent as another type")
             return array.view(getattr(call.library, other))
 
         return self._state(call, viewed)
@@ -179,7 +181,7 @@ class CallStrike:
     def _state(self, call: StruckCall, change: seam.Change) -> Any:
         """Make a call with other arrays, and tell how they differ."""
         if not call.payload():
-            raise Unfit("the rank sends nothing in it")
+            raise Unfit("the rank sends nothing in this call")
         stated: dict[str, Any] = {}
 
         def noted(array: Any) -> Any:

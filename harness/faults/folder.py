@@ -44,8 +44,8 @@ def _place(text: str) -> str:
         or parts == ["inputs"]
     ):
         raise complaint(
-            "must be shared, home, temporary, work or inputs/NAME, or a folder below one, like"
-            " shared/cache"
+            "must be shared, home, temporary, work or inputs/NAME, or a folder inside one of these,"
+            " such as shared/cache"
         )
     return text
 
@@ -84,7 +84,8 @@ class FolderFault(ConditionFault):
 
     folder: Place = Field(
         description=(
-            "shared, home, temporary, work or inputs/NAME, or a folder below one: shared/cache."
+            "shared, home, temporary, work or inputs/NAME, or a folder inside one of these, such as"
+            " shared/cache."
         )
     )
 

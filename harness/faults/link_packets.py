@@ -85,7 +85,7 @@ class LossFault(LinkFault):
     )
 
     def done(self) -> str:
-        return f"{self.share * 100:g} % of the packets lost"
+        return f"{self.share * 100:g}% of the packets lost"
 
     def options(self) -> dict[str, JSON]:
         return {"share": self.share}
@@ -111,7 +111,7 @@ class DuplicateFault(LinkFault):
     )
 
     def done(self) -> str:
-        return f"{self.share * 100:g} % of the packets duplicated"
+        return f"{self.share * 100:g}% of the packets duplicated"
 
     def options(self) -> dict[str, JSON]:
         return {"share": self.share}
@@ -147,7 +147,7 @@ class ReorderFault(LinkFault):
     )
 
     def done(self) -> str:
-        return f"{self.share * 100:g} % of the packets held back by {self.by:g} s"
+        return f"{self.share * 100:g}% of the packets held back by {self.by:g} s"
 
     def options(self) -> dict[str, JSON]:
         return {"share": self.share, "by_ns": round(self.by * 1e9)}

@@ -247,6 +247,7 @@ def _proof(fault: Fault, history: History, rank: int) -> Proof:
             raise TypeError(f"its proof of the fault {fault.id} is not a Proof")
         if fault.kind in KINDS.plugins and proof.proved and not proof.lines:
             raise ValueError(
-                f"its proof of the fault {fault.id} does not name an event that shows it"
+                f"its proof of the fault {fault.id} does not name an event that shows that the fault"
+                " took effect"
             )
         return proof

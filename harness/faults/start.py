@@ -138,7 +138,7 @@ class StartOrderFault(Fault):
             place = ("faults", index)
             if fault.ranks.which != "every":
                 yield draft.problem(
-                    (*place, "ranks"), "must be every, because an order applies to all ranks"
+                    (*place, "ranks"), 'must be "every", because an order applies to all ranks'
                 )
             sizes = draft.sizes()
             if sizes and sizes[0] < 2:

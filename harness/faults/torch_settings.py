@@ -52,7 +52,7 @@ class TorchSettingsFault(FaultAtEvent):
     @model_validator(mode="after")
     def _something(self) -> Self:
         if self.threads is None and self.dtype is None:
-            raise complaint("does not say what to set; give threads or dtype")
+            raise complaint("sets nothing; give threads or dtype")
         return self
 
     @property

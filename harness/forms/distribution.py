@@ -119,7 +119,9 @@ def unpack_wheel(wheel: bytes, *, most: int) -> dict[str, bytes]:
     ) as error:
         raise WheelError(f"it cannot be read: {error}") from None
     if held > most:
-        raise WheelError("it is larger than the limit for evidence")
+        raise WheelError(
+            f"it contains files of {held:,} bytes in total, but at most {most:,} are allowed"
+        )
     if len(files) < len(listed):
         raise WheelError("it contains two files with the same name")
     return files

@@ -149,7 +149,10 @@ def _inside(text: str) -> str:
 
 def _path(text: str) -> str:
     if any(_breaks(char) for char in text) or "\\" in text:
-        raise complaint("must be a path with / between folders and without control characters")
+        raise complaint(
+            "must be a path that separates folders with / and contains no backslash or control"
+            " character"
+        )
     return text
 
 
@@ -166,7 +169,7 @@ def _repo(text: str) -> str:
 def _rev(text: str) -> str:
     _one_line(text)
     if text.startswith("-"):
-        raise complaint("must be a commit, branch or tag, which cannot begin with a hyphen")
+        raise complaint("must be a commit, branch or tag, and must not begin with a hyphen")
     return text
 
 
@@ -333,7 +336,7 @@ def rank_set(value: Any) -> RankSet:
         return EVERY_RANK
     if value == "nonzero":
         return RankSet("nonzero")
-    wanted = "must be every, nonzero, or a list of ranks like [0, 2]"
+    wanted = 'must be "every", "nonzero", or a list of ranks like [0, 2]'
     if type(value) is int and value >= 0:
         raise complaint(wanted, suggestion=f"[{value}]")
     if not isinstance(value, list | tuple):

@@ -41,6 +41,6 @@ def switch(name: str, environment: Mapping[str, str] | None = None) -> bool:
     if value.lower() in OFF:
         return False
     raise ValueError(
-        f"{name} is {value[:40]!r}; set it to 1, on, true or yes to enable it, or to 0, off,"
-        " false, no or nothing to disable it"
+        f"{name} is {value[:40]!r}, which is not a valid setting; set it to 1, on, true or yes to"
+        " enable it, or to 0, off, false, no or an empty value to disable it"
     )

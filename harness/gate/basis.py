@@ -64,7 +64,7 @@ class TrustedScenario:
         but PASS.
         """
         if self.scenario.role == "upstream":
-            return "its role is upstream, and a finding about other people's code does not count"
+            return "its role is upstream, and a finding about third-party code does not count"
         if self.scenario.expects not in (None, "PASS"):
             return (
                 f"it is a self-test that must end with {self.scenario.expects}, but a gate"

@@ -62,9 +62,8 @@ class Objects:
         """
         if self.is_shallow:
             raise NoTrustedRef(
-                f"this is a shallow clone, which cannot show what {printable(ref)} is; fetch the"
-                " full history first (git fetch --unshallow origin; in GitHub Actions,"
-                " fetch-depth: 0)"
+                f"cannot resolve {printable(ref)} in a shallow clone; fetch the full history first"
+                " (git fetch --unshallow origin; in GitHub Actions, fetch-depth: 0)"
             )
         full = ref if ref.startswith("refs/") or OBJECT.fullmatch(ref) else f"refs/remotes/{ref}"
         commit = self._commit(full)
@@ -78,7 +77,7 @@ class Objects:
             raise NoTrustedRef(
                 f"{printable(full)} is not in this clone, so no policy can be trusted; fetch it"
                 f" first ({printable(hint, limit=200)}), or choose another ref with --trusted-ref"
-                " (a local branch in full: refs/heads/main)"
+                " (for a local branch, give the full name, such as refs/heads/main)"
             )
         return commit
 

@@ -171,7 +171,8 @@ class Policy(Model):
     tree: Literal["clean", "any"] = Field(
         "clean",
         description=(
-            "clean: nothing was changed since the commit, and the code that ran is the commit's."
+            "clean: the working tree had no uncommitted changes, and the code that ran is the"
+            " commit's."
         ),
     )
     programs: Literal["cannot-tell", "allowed"] = Field(

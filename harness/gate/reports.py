@@ -144,8 +144,8 @@ def _below(path: Path, budget: list[int], runs: Runs, depth: int = 0) -> Iterato
     budget[0] -= 1
     if budget[0] < 0:
         raise GateError(
-            f"more than {MOST_FOLDERS} folders; pass the runs, or the scenarios' folders, one by"
-            " one"
+            f"more than {MOST_FOLDERS} folders to search; pass the folders of individual runs or"
+            " scenarios instead"
         )
     try:
         entries = sorted(os.scandir(path), key=lambda entry: entry.name)

@@ -62,14 +62,17 @@ def _tree(basis: GateBasis, _required: Required, report: Report) -> Ruling:
         return (
             "REFUSED",
             (
-                "it is unknown whether the tree was changed:"
+                "it is unknown whether the working tree had uncommitted changes:"
                 f" {source.why_unknown or 'git did not report it'}"
             ),
         )
     if source.dirty:
         return (
             "REFUSED",
-            "the tree has changed since the commit, so the code that ran is not the released code",
+            (
+                "the working tree had uncommitted changes, so the code that ran is not the released"
+                " code"
+            ),
         )
     if report.foreign:
         return (

@@ -85,7 +85,9 @@ class Access:
         """
         values = strict_json(line)
         if not isinstance(values, dict) or set(values) != {field.name for field in fields(cls)}:
-            raise ValueError("not a line of an access log: its keys are not those of a request")
+            raise ValueError(
+                "not a valid access-log line: it is not an object with the keys of a request record"
+            )
         return cls(**values | {"rules": tuple(values["rules"])})
 
 

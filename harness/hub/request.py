@@ -197,9 +197,11 @@ def parse(raw: str) -> Target:
         BadTarget: dots, encoded slashes, NUL, backslashes, bad UTF-8, or far too long.
     """
     if len(raw) > TARGET_LIMIT:
-        raise BadTarget(f"the address is longer than {TARGET_LIMIT} characters", status=414)
+        raise BadTarget(f"the request target is longer than {TARGET_LIMIT} characters", status=414)
     if not raw.startswith("/") or not raw.isascii() or "#" in raw:
-        raise BadTarget("an address must start with / and contain only printable ASCII")
+        raise BadTarget(
+            "the request target must start with / and contain only printable ASCII, without #"
+        )
     address, _, query = raw.partition("?")
     parts = [_segment(part) for part in address[1:].split("/")]
     try:
@@ -273,11 +275,11 @@ def _segment(raw: str) -> str:
     try:
         text = unquote_to_bytes(raw).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise BadTarget("the address is not UTF-8") from error
+        raise BadTarget("the request target is not UTF-8") from error
     if not text.isprintable() or "\\" in text:
-        raise BadTarget("the address contains a control character or a backslash")
+        raise BadTarget("the request target contains a control character or a backslash")
     if {"..", "."} & set(text.split("/")):
-        raise BadTarget("the address contains a . or .. path segment")
+        raise BadTarget("the request target contains a . or .. path segment")
     return text
 
 

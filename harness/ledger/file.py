@@ -28,6 +28,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from harness.forms.text import plural
 from harness.ledger.call import (
     COLLECTIVES,
     NONE,
@@ -156,15 +157,15 @@ def unpack(data: bytes, at: int, *, size: int) -> CallPart | None:
         or not (whom < size or whom == EVERYONE)
         or kind > WHOLE
     ):
-        raise NotALedger(f"its digest {number} has impossible values")
+        raise NotALedger(f"digest record {number} contains invalid values")
     sketch = None
     if kind:
         (total,) = FORM_OF_SKETCH[kind].unpack(bits)
         if not (math.isfinite(total) and math.isfinite(magnitude) and magnitude >= 0):
-            raise NotALedger(f"the sketch of its digest {number} has impossible values")
+            raise NotALedger(f"the sketch of digest record {number} contains invalid values")
         sketch = Sketch(total=total, size=magnitude)
     elif magnitude or any(bits):
-        raise NotALedger(f"its digest {number} has impossible values")
+        raise NotALedger(f"digest record {number} contains invalid values")
     return CallPart(
         number=number,
         call=call,
@@ -271,7 +272,7 @@ def parse(data: bytes) -> Ledger:
     ):
         raise NotALedger("its header contradicts itself")
     if not 0 < room <= SLOTS or texts_size > TEXTS_LIMIT or used > texts_size:
-        raise NotALedger("its header states sizes beyond the limits of a ledger")
+        raise NotALedger("its header declares sizes that a ledger cannot have")
     if not records_at <= parts_at <= len(data) or parts_room not in (0, DIGESTS) or in_c > 1:
         raise NotALedger("its header contradicts itself")
     records, rest = divmod(parts_at - records_at, step)
@@ -323,7 +324,7 @@ def _parts(data: bytes, begin: int, *, size: int, made: int) -> tuple[CallPart, 
             and part.call <= made
             and parts.setdefault(part.number, part) is not part
         ):
-            raise NotALedger(f"it contains two digests with the number {part.number}")
+            raise NotALedger(f"it contains two digests numbered {part.number}")
     last = max(parts, default=0)
     return tuple(parts[number] for number in sorted(parts) if number > last - DIGESTS)
 
@@ -429,13 +430,15 @@ def _texts(data: bytes) -> list[str]:
             raise NotALedger(f"its text {len(texts)} is malformed or cut off")
         texts.append(piece.decode("ascii"))
     if len(texts) > TEXTS_MOST + 1:
-        raise NotALedger(f"it has only {len(texts)} texts")
+        raise NotALedger(f"it has {len(texts) - 1} texts, but at most {TEXTS_MOST} are allowed")
     return texts
 
 
 def _text(texts: Sequence[str], number: int) -> str:
     if number >= len(texts):
-        raise NotALedger(f"it refers to text {number}, but has only {len(texts) - 1}")
+        raise NotALedger(
+            f"it refers to text {number}, but contains {plural(len(texts) - 1, 'text')}"
+        )
     return texts[number]
 
 
@@ -451,15 +454,15 @@ def _call(
     begin, end, elements, index, peer, tag, *words, thread, state, number = record
     operation, group_text, site, dtype, shape, reduction = (_text(texts, word) for word in words)
     if operation not in OPERATIONS or state >= len(STATES) or index == 0 or not -1 <= peer < size:
-        raise NotALedger(f"its call {number} has impossible values")
+        raise NotALedger(f"call {number} contains invalid values")
     if (group := groups.get(words[1])) is None:
         group = groups[words[1]] = CallGroup.of(group_text, size=size)
     if rank not in group.ranks or not (peer == -1 or peer in group.ranks):
         raise NotALedger(
-            f"its call {number} uses a group that does not contain both the rank and its peer"
+            f"call {number} uses a group that does not contain both the rank and its peer"
         )
     if (peer == -1 and operation == SEND) or (end and end < begin):
-        raise NotALedger(f"its call {number} has impossible values")
+        raise NotALedger(f"call {number} contains invalid values")
     shares = NONE
     if operation in COLLECTIVES:
         try:
@@ -467,7 +470,7 @@ def _call(
                 tag, lambda at: _text(texts, at), operation=operation, members=len(group.ranks)
             )
         except NotShares as error:
-            raise NotALedger(f"its call {number} has impossible values: {error}") from None
+            raise NotALedger(f"call {number} contains invalid values: {error}") from None
         tag = 0
     return Call(
         number=number,

@@ -103,7 +103,7 @@ def restored(value: Any, position: Position, before: Any) -> Any:
     for depth, part in enumerate(position):
         if isinstance(found, str):
             if type(part) is not int or not 0 <= part < len(found) or not isinstance(before, str):
-                raise LookupError("the text has no such character")
+                raise LookupError("the text has no character at this index")
             return replaced(value, position[:depth], found[:part] + before + found[part + 1 :])
         found = found[part]
     return replaced(value, position, before)

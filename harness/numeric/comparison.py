@@ -296,13 +296,14 @@ class Comparison(Told):
         apart = self.worst.difference
         if not self.beyond and self.shape:
             return (
-                f"off by {apart:.4g} at most, at {_shape(self.worst.index)}; all {self.elements}"
-                f" within {tolerance}"
+                f"worst difference {apart:.4g}, at {_shape(self.worst.index)};"
+                f" {'its element' if self.elements == 1 else f'all {self.elements} elements'} within"
+                f" {tolerance}"
             )
         off = "not finite" if math.isnan(apart) else f"off by {apart:.4g}"
         place = f" at {_shape(self.worst.index)}" if self.shape else ""
         many = (
-            f"{self.beyond} of {self.elements} beyond {tolerance}"
+            f"{self.beyond} of {self.elements} elements beyond {tolerance}"
             if self.elements > 1
             else f"allowed: {tolerance}"
         )

@@ -100,8 +100,8 @@ class Whole:
             )
         if tokens is not None and UNREADABLE in tokens:
             raise NotAnArray(
-                "the reference emitted `generated` twice for the same prompt, or without `prompt`"
-                " or without the list `ids`"
+                "the reference emitted `generated` twice for the same prompt, or emitted it"
+                " without `prompt` or the list `ids`"
             )
         if tokens is not None and not any(tokens.values()):
             raise NotAnArray(
@@ -269,8 +269,8 @@ class Whole:
             of.keys() - {prompt for variant in found.values() for prompt in variant.of}
         ):
             raise NotAnArray(
-                "the reference kept no variants; in the reference, also keep the same values"
-                " computed in another allowed order, beginning with the array"
+                "the reference kept no variants; make it also compute the same values in another"
+                " allowed order and keep them, starting with the array"
                 f" envelope.0.{phase}.{what}.{lacking[0]}"
             )
         return found

@@ -52,8 +52,8 @@ def keep(folder: Path, name: str, data: Any) -> dict[str, JSON]:
     """
     if not is_name(name):
         raise CannotKeep(
-            f"{name!r} is not a valid artefact name; use dotted lower-case words such as"
-            " 'logits.prefill'"
+            f"{name!r} is not a valid artefact name; use lower-case words separated by"
+            " dots, such as 'logits.prefill'"
         )
     if name.endswith(".bfloat16"):
         raise CannotKeep(
@@ -63,7 +63,8 @@ def keep(folder: Path, name: str, data: Any) -> dict[str, JSON]:
     folder.mkdir(exist_ok=True)
     if any((folder / (name + suffix)).exists() for suffix in (ARRAY, BFLOAT16, BYTES)):
         raise CannotKeep(
-            f"{name} was already kept; use a different name for each artefact, such as {name}.1"
+            f"an artefact named {name} was already saved; use a different name for each artefact,"
+            f" such as {name}.1"
         )
     partial = folder / f".{name}"
     try:
@@ -119,8 +120,7 @@ def _view(data: Any, *, is_bfloat16: bool) -> memoryview:
     except (TypeError, ValueError, BufferError) as error:
         what = f"{type(data).__module__}.{type(data).__qualname__}"
         raise CannotKeep(
-            f"{what} cannot be kept ({error}); pass an array of numbers, bytes, or the path of a"
-            " file"
+            f"{what} cannot be kept ({error}); pass a numeric array, a bytes object, or a file path"
         ) from None
 
 

@@ -124,8 +124,8 @@ class Coded:
             raise ValueError(f"context.coded does not support {operation} of {dtype} ({reduction})")
         if not 0 <= elements <= coded.MOST_ELEMENTS or not 0 <= other < self.size:
             raise ValueError(
-                f"a coded {operation} needs 0 to {coded.MOST_ELEMENTS} elements and a rank of this"
-                f" world, but got {elements} elements and rank {other}"
+                f"a coded {operation} takes 0 to {coded.MOST_ELEMENTS} elements and must name a"
+                f" rank of this world, but got {elements} elements and rank {other}"
             )
         self._sequence += 1
         frame = sys._getframe(1)  # noqa: SLF001 - what every tracer uses

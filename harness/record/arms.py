@@ -77,7 +77,7 @@ def arm_environments(
         listed = [package.name for package in facts.packages]
         if listed != sorted({normal(name) for name in listed}):
             raise RecordError(
-                f"the packages of the {arm}'s environment are not in order, or a package is listed"
+                f"the packages of the {arm}'s environment are not sorted, or a package is listed"
                 " twice"
             )
         if unmet := next(wanted[arm].unmet(python=facts.python, packages=facts.versions), ""):
@@ -204,7 +204,7 @@ def repositories(
         RecordError: it does not tell of each arm.
     """
     if sorted(run.provenance) != sorted(run.arguments):
-        raise RecordError("the run does not state the contents of the repository for each arm")
+        raise RecordError("the run does not record what the repository contained for each arm")
     brought = frozenset(digest for one in run.inputs for digest in one.files.values())
     acting = plugins.inside(run)
     others = differing(
@@ -386,7 +386,9 @@ def _checkout(
         files = evident_wheel(data)
         name, version = wheel_identity(files)
     except WheelError as error:
-        raise RecordError(f"{path} is not a wheel in the format that runs store: {error}") from None
+        raise RecordError(
+            f"{path} is not a wheel in the format that is stored with a run: {error}"
+        ) from None
     if (name, version) != (package.name, package.version):
         raise RecordError(f"{path} contains {name} {version}, not {package.name} {package.version}")
     record = next((text for file, text in files.items() if file.endswith(".dist-info/RECORD")), b"")

@@ -128,8 +128,8 @@ class Arrays(TrialReader):
             if self._differs(self._checks[check], pair, values):
                 place = f"{evidence}, line {stated[0].line}"
                 raise RecordError(
-                    f"{place}: comparing the arrays of check {check} on rank {rank} again leads to"
-                    " a different result"
+                    f"{place}: repeating the comparison of the arrays of check {check} on rank"
+                    f" {rank} gives a different result from the recorded one"
                 )
         for seen in history.seen:
             event = seen.event
@@ -156,7 +156,8 @@ class Arrays(TrialReader):
         for seen in noted:
             if seen.event.values.get("check") not in asked or seen.event.rank is not None:
                 raise RecordError(
-                    f"{evidence}, line {seen.line}: no check needs this test with changed arrays"
+                    f"{evidence}, line {seen.line}: this test with changed arrays does not belong to a"
+                    " check that requires one"
                 )
         for name, check in asked.items():
             stated = [
@@ -177,8 +178,8 @@ class Arrays(TrialReader):
             again = list(note_needles(check, history, file=self._file, known=self._pricked))
             if canonical(list(again)) != canonical(list(stated)):
                 raise RecordError(
-                    f"{evidence}: repeating the tests of check {name} with changed arrays leads to"
-                    " different results"
+                    f"{evidence}: repeating the tests of check {name} with changed arrays gives results"
+                    " that differ from the recorded ones"
                 )
 
     def _file(self, values: Mapping[str, JSON]) -> ArrayFile:
@@ -301,7 +302,7 @@ class Arrays(TrialReader):
         for place, many, of_the_trial in self._left_out:
             if many + of_the_trial <= PER_TRIAL and many + total <= self._most:
                 raise RecordError(
-                    f"{place}: an artefact is not in the evidence, although there was room for it"
+                    f"{place}: an artefact is missing from the evidence, although it fits within the size limits"
                 )
 
     @property

@@ -223,8 +223,8 @@ class _WirePayload(TrialReader):
     def hear(self, evidence: str, history: History) -> None:
         if (lacking := without_payload(history)) is not None:
             raise RecordError(
-                f"{evidence}, line {lacking.line}: the link between the hosts did not report a"
-                " count of packets with new payload"
+                f"{evidence}, line {lacking.line}: the link between the hosts did not report"
+                " how many packets carried new payload"
             )
 
 
@@ -269,8 +269,8 @@ def _comparison(
             name == "candidate" and run.reproduces.candidate
         ):
             raise RecordError(
-                f"the {name} has different code from the run that it reproduces, but the run does"
-                " not state this"
+                f"the code of the {name} differs from its code in the run that was reproduced, but"
+                " this run does not record the difference"
             )
     return compare(scenario, reproduced, run, profile(scenario, judgement.cells, read=read))
 
@@ -314,7 +314,9 @@ def _demand_listed(arms: dict[str, ArmSummary], read: Read, names: Collection[st
         for file, digest in summary.files.items()
     }
     if sources.PATH not in names or read(sources.PATH) != sources.listing(digests):
-        raise RecordError(f"{sources.PATH} is not the list of the files in {SOURCE_FOLDER}")
+        raise RecordError(
+            f"{sources.PATH} is missing or does not match the files in {SOURCE_FOLDER}"
+        )
 
 
 def _revision(
@@ -401,7 +403,9 @@ def _demand_consistent(scenario: Scenario, run: RunFacts, names: Collection[str]
         raise RecordError("the home folder of the run's ranks does not match the scenario")
     moment = run.made.replace("-", "").replace(":", "")
     if not run.id.startswith(f"{moment}-"):
-        raise RecordError(f"the name of the run {run.id} does not contain its time, {run.made}")
+        raise RecordError(
+            f"the name of the run {run.id} does not contain its start time, {run.made}"
+        )
     if run.source.dirty is False and PATCH_PATH in names:
         raise RecordError("the run states that its tree was clean, but it contains a patch")
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from harness.forms.digest import sha256
 from harness.forms.distribution import normal
 from harness.forms.strict_json import JSON
+from harness.forms.text import plural
 from harness.reason import RefusalWord, VoidCode
 from harness.record.facts import PackageFacts, RunFacts
 from harness.record.model import Contradiction, RecordError
@@ -45,10 +46,10 @@ def demand_farmed(scenario: Scenario, run: RunFacts) -> None:
     nodes = run.farm.nodes
     if len({node.number for node in nodes}) != len(nodes) or not nodes:
         raise RecordError("the run lists a node twice")
-    if sum(node.lanes for node in nodes) != run.jobs:
+    if (lanes := sum(node.lanes for node in nodes)) != run.jobs:
         raise RecordError(
-            "the concurrent worlds of the run's nodes do not add up to the run's number of"
-            " concurrent worlds"
+            f"the run's nodes state a total of {plural(lanes, 'concurrent world')}, but the run"
+            f" states {run.jobs}"
         )
     here = digest_of(run.environment.packages)
     for node in nodes:
@@ -59,7 +60,9 @@ def demand_farmed(scenario: Scenario, run: RunFacts) -> None:
         or scenario.subject.compare is not None
         or run.environments
     ):
-        raise RecordError("the run's trials were farmed, but its scenario does not allow farming")
+        raise RecordError(
+            "the run's trials were distributed over nodes, but its scenario does not allow that"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

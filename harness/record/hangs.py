@@ -324,8 +324,9 @@ class Frames(TrialReader):
                 if text is not None and frame.get("source") not in ("", text):
                     raise Contradiction(
                         RefusalWord.EVENTS_OF_ANOTHER_TRIAL,
-                        f"{evidence}, line {seen.line} places an error at {file}, line {line},"
-                        f" which reads {text[:120]!r}, not {str(frame.get('source'))[:120]!r}",
+                        f"{evidence}, line {seen.line} reports an error at {file}, line {line},"
+                        f" with the source line {str(frame.get('source'))[:120]!r}, but that line of"
+                        f" the file is {text[:120]!r}",
                     )
 
     def _line(self, path: str, number: int) -> str | None:

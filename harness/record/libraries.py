@@ -270,12 +270,12 @@ class Libraries(TrialReader):
             if odd[0] in paths:
                 raise RecordError(f"{paths[odd[0]]} is missing")
             raise RecordError(
-                f"the run states that it omitted {odd[0]}, which the arms do not need"
+                f"the run lists {odd[0]} as omitted, although the arms do not need this file"
             )
         sizes = {**left, **{digest: len(text) for digest, text in texts.items()}}
         if chosen(pairs.values(), sizes) != texts.keys():
             raise RecordError(
-                f"{FOLDER} must contain exactly the texts that fit within its size limit"
+                f"{FOLDER} must contain every text that fits within its size limit, and no others"
             )
         return texts
 

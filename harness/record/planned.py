@@ -222,8 +222,8 @@ def _must_fail(scenario: Scenario) -> str:
     stated = control.must_fail
     if isinstance(stated, SeesDefects):
         parts = [
-            f"check {check.id} (it allows {check.allows}) fails on {defect.ranks.words}, where an"
-            f" element of {defect.what} is {defect.size}"
+            f"the check {check.id!r} (it allows {check.allows}) fails on {defect.ranks.words}, where"
+            f" an element of {defect.what} is {defect.size}"
             for check, defect in stated.pairs
         ]
         return f"in every trial, {'; '.join(parts)}"
@@ -241,7 +241,7 @@ def _must_fail(scenario: Scenario) -> str:
         ]
     else:
         parts = [
-            " ".join([f"check {stated.check} fails on {stated.ranks.words}", *_end(stated)]),
+            " ".join([f"the check {stated.check!r} fails on {stated.ranks.words}", *_end(stated)]),
             *_by_axis(stated),
             *_want(stated),
         ]

@@ -79,7 +79,8 @@ class Ledgers(TrialReader):
         )
         if canonical(again) != canonical(dict(noted[0].event.values)):
             raise RecordError(
-                f"{evidence}, line {noted[0].line}: the ranks' ledgers lead to a different result"
+                f"{evidence}, line {noted[0].line}: repeating the comparison of the ranks' ledgers"
+                " gives a different result from the recorded one"
             )
 
     @property
@@ -151,8 +152,8 @@ class Accounts(TrialReader):
             (again,) = note_accounts([check], history, file=self._file)
             if canonical(again) != canonical(dict(values)):
                 raise RecordError(
-                    f"{evidence}, line {line}: recomputing check {name} from these artefacts leads"
-                    " to a different result"
+                    f"{evidence}, line {line}: recomputing check {name} from these artefacts gives"
+                    " a different result from the recorded one"
                 )
 
     def _file(self, values: Mapping[str, JSON]) -> ArrayFile:

@@ -91,7 +91,7 @@ class ResultsFolder:
             )
         except ValueError:
             raise ResultsError(
-                f"{path} is not named like a run; restore the folder's original name"
+                f"{path} does not have the name of a run; restore the folder's original name"
             ) from None
         if not path.is_dir():
             raise ResultsError(f"{path} does not exist; pass the folder that the run created")

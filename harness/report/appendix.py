@@ -188,7 +188,7 @@ def _evidence(record: Record) -> list[Block]:
     rows: list[tuple[Part, ...]] = [
         (Claim("the scenario", (Evidence(SCENARIO_PATH),)), "the scenario file, byte for byte"),
         (
-            Claim("the facts of the run", (Evidence(facts.PATH),)),
+            Claim("facts about the run", (Evidence(facts.PATH),)),
             "time, machine, software and options of the run",
         ),
         (Verbatim("results.json"), "every number in the report"),
@@ -207,7 +207,10 @@ def _evidence(record: Record) -> list[Block]:
         rows.append(
             (
                 Verbatim(f"{LIBRARY_FOLDER}/"),
-                "modules and RECORDs of libraries that differ between the arms, by sha256",
+                (
+                    "library modules that differ between the arms, and the RECORD files of these"
+                    " libraries, named by their sha256"
+                ),
             )
         )
     return [Heading(2, "Evidence files"), Table(("file", "content"), tuple(rows))]
@@ -232,8 +235,8 @@ def _numbers(record: Record) -> list[Block]:
         )
     if record.scenario.faults and not record.scenario.called:
         notes.append(
-            "Without this proof, a trial of the candidate is void if its checks pass, and failed if"
-            " they do not. A trial of the control without this proof counts only if it failed"
-            " before the fault took effect, or before the fault ended."
+            "Without this proof, a trial of the candidate is void if its checks pass, and counts as"
+            " failed if a check fails. A trial of the control without this proof counts only if it"
+            " failed before the fault could take effect, or while the fault was still active."
         )
     return [Heading(2, "How the numbers are computed"), *map(Note, notes)]

@@ -101,7 +101,7 @@ class Verbatim:
 
     def __post_init__(self) -> None:
         if not _LANGUAGE.fullmatch(self.language):
-            raise BlockError(f"{self.language!r} is not the name of a language")
+            raise BlockError(f"{self.language!r} is not a valid language name for a code block")
 
 
 @dataclass(frozen=True, init=False)
@@ -255,6 +255,20 @@ def first_open(parts: Iterable[tuple[str | Foreign, Sequence[Block]]]) -> list[B
     for title, inner in parts:
         blocks += [Details(title, tuple(inner))] if blocks else [Heading(3, title), *inner]
     return blocks
+
+
+def with_code(text: str, limit: int = FOREIGN_LIMIT) -> Part:
+    """Foreign text in which what is between two backticks is shown as code."""
+    pieces = text.split("`")
+    if len(text) > limit or len(pieces) % 2 == 0:
+        return Foreign(text, limit)
+    return Text(
+        *(
+            (Verbatim if position % 2 else Foreign)(piece)
+            for position, piece in enumerate(pieces)
+            if piece
+        )
+    )
 
 
 def _holds_claim(part: Part) -> bool:

@@ -224,7 +224,12 @@ def _counts(library: LibraryChange, asked: ScenarioSummary) -> str:
         _counted(alone, "was loaded in only one arm", "were loaded in only one arm"),
         _counted(comments, COMMENTS_ALONE, "differ only in their leading comments"),
     ]
-    return f"Ranks loaded {plural(count, 'file')} from {name}: {joined(filter(None, parts))}."
+    said = list(filter(None, parts))
+    loaded = f"Ranks loaded {plural(count, 'file')} from {name}"
+    if len(said) > 1:
+        return f"{loaded}: {joined(said)}."
+    how = f"it {said[0].removeprefix('1 ')}" if count == 1 else f"all {said[0]}"
+    return f"{loaded}; {how}."
 
 
 def _counted(count: int, one: str, many: str) -> str:
@@ -300,7 +305,7 @@ def _diff(module: ModuleChange, asked: ScenarioSummary) -> Block:
         verb = "is" if module.more == 1 else "are"
         title += f"; {plural(module.more, 'more line')} of the diff {verb} not shown"
     before, after = (
-        Claim(f"{asked.the(arm)}'s text", (Evidence(text_path(digest)),))
+        Claim(f"{asked.the(arm)}'s source code", (Evidence(text_path(digest)),))
         for arm, digests in module.digests.items()
         for digest in digests
     )
@@ -310,7 +315,7 @@ def _diff(module: ModuleChange, asked: ScenarioSummary) -> Block:
             before,
             " and ",
             after,
-            Foreign(f", which {_loaded_by(module, asked)} loaded."),
+            Foreign(f". The file was loaded by {_loaded_by(module, asked)}."),
         ),
         Verbatim("\n".join(module.lines), "diff"),
     )
@@ -355,7 +360,7 @@ def impact_in_full(record: Record) -> list[Block]:
         section += [Heading(3, Foreign(cell.id)), table]
     section.append(
         Note(
-            "Medians over the counted trials, with a 95 % interval from order statistics. With"
+            "Medians over the counted trials, with a 95% interval from order statistics. With"
             " fewer than six values, the interval is their range. Worlds ran one at a time. Memory"
             " is the growth of the rank's private memory since the subject began. A rank that did"
             " not reach the end of a measurement was not measured."

@@ -120,7 +120,8 @@ def environment_in_full(record: Record) -> list[Block]:
     run = record.run
     here = run.environment
     servers = ", ".join(map(str, run.server_pids)) or "none"
-    processes = f"harness pid {run.harness_pid}, fork server pid {servers}"
+    pids = "pids" if len(run.server_pids) > 1 else "pid"
+    processes = f"harness pid {run.harness_pid}, fork server {pids} {servers}"
     rows: list[tuple[str, Part]] = [
         ("host", Text(Verbatim(here.host), " (digest of its boot id)")),
         *(("plug-in", Foreign(f"{plugin}, sha256 {plugin.sha256}")) for plugin in run.plugins),
@@ -135,8 +136,8 @@ def environment_in_full(record: Record) -> list[Block]:
         (
             "run",
             (
-                f"{run.seconds} s, {plural(run.jobs, 'world')} at a time, ranks started"
-                f" {run.start}; {processes}"
+                f"{run.seconds} s, {plural(run.jobs, 'world')} at a time, {run.start} start of the"
+                f" ranks; {processes}"
             ),
         ),
         ("home, caches and temporary folder", _room(run)),
@@ -152,7 +153,7 @@ def environment_in_full(record: Record) -> list[Block]:
         ]
     count = plural(len(here.packages), "package")
     packages = "\n".join(f"{package.name}=={package.version}" for package in here.packages)
-    seen = "" if _is_seen(record) else ", which ranks did not use"
+    seen = "" if _is_seen(record) else " (not used by the ranks)"
     variables = "\n".join(f"{name}={value}" for name, value in here.variables.items()) or "none"
     return [
         *blocks,
@@ -228,17 +229,18 @@ def _room(run: RunFacts) -> Text:
         None,
     )
     copy: tuple[Part, ...] = (
-        () if given is None else (", beginning with a copy of ", Verbatim(given))
+        () if given is None else ("; each world begins with a copy of ", Verbatim(given))
     )
     kept: tuple[Part, ...] = (
-        ("; the user's own: ", Verbatim(" ".join(room.kept))) if room.kept else ()
+        (". The user's own folders are used for ", Verbatim(", ".join(room.kept)))
+        if room.kept
+        else ()
     )
-    shared = "; shared on purpose: the compiler caches in "
     return Text(
-        "separate for worlds that run in parallel, and emptied before each world",
+        "separate for worlds that run in parallel, and emptied before each world starts",
         *copy,
-        shared,
-        Verbatim(" ".join(room.compiled)),
+        ". Shared on purpose: the compiler caches in ",
+        Verbatim(", ".join(room.compiled)),
         *kept,
     )
 
@@ -263,6 +265,7 @@ def _own(record: Record) -> list[Block]:
         for name in names
         if len({packages.get(name) for _, packages in sides}) > 1 or len(sides) == 1
     ]
+    alike = len(names) - len(differ)
     rows += [_row(name, [packages.get(name) for _, packages in sides]) for name in differ]
     read = [_start_files(environments.get(arm, record.run.environment)) for arm in arms]
     if any(environment.start_files for environment in environments.values()):
@@ -274,14 +277,15 @@ def _own(record: Record) -> list[Block]:
         Table(("package", *called, "comparison"), tuple(rows)),
         (
             Paragraph(
-                f"{plural(len(names) - len(differ), 'other package')} with the same version in both"
-                " arms."
+                f"{plural(alike, 'other package')} {'has' if alike == 1 else 'have'} the same version"
+                " in both arms."
             )
             if len(sides) > 1
             else Paragraph("The run has one arm.")
         ),
         Note(
-            "When the environment was made, pip chose the versions that the scenario does not name."
+            "When the environment was created, pip chose the package versions that the scenario does"
+            " not pin."
         ),
         *_made_from(record),
     ]

@@ -42,9 +42,9 @@ def block_start(line: str) -> str:
 def inline_code(text: str, limit: int | None = None) -> str:
     """One line of markdown that shows `text` verbatim, also within a table."""
     shown = visible(text, limit)
-    if not shown or re.search(r"[`|\\]", shown) or shown.strip() != shown:
-        # In a code span a table bar, a backslash and a backtick each have rules of their own;
-        # entities have none.
+    if not shown or re.search(r"[`|]|\\$", shown) or shown.strip() != shown:
+        # In a code span a table bar, a backslash before the end and a backtick each have rules of
+        # their own; entities have none.
         return f"<code>{_code_html(shown)}</code>"
     return f"`{shown}`"
 

@@ -286,7 +286,8 @@ def _reproduce(record: Record) -> Iterator[Block]:
     yield Heading(3, "How to reproduce it")
     if source.dirty:
         yield Paragraph(
-            "The working tree had changes, which are in the report's bundle but not in the commit."
+            "The working tree had uncommitted changes, which are in the report's bundle but not in"
+            " the commit."
         )
     yield Verbatim("\n".join(lines), "sh")
     yield Paragraph(

@@ -17,6 +17,7 @@ from harness.report.blocks import (
     Paragraph,
     Part,
     Verbatim,
+    with_code,
 )
 from harness.report.summary import UNSHOWN_SHOWN
 from harness.scenario.matrix import machines_of
@@ -105,7 +106,7 @@ def limits_section(record: Record) -> list[Block]:
         if cell.verdict == "SKIPPED"
     ]
     # The first of them are on the first screen.
-    items += [Foreign(sentence) for sentence in record.judgement.unshown[UNSHOWN_SHOWN:]]
+    items += [with_code(sentence) for sentence in record.judgement.unshown[UNSHOWN_SHOWN:]]
     if not any(cell.measured for cell in record.judgement.cells):
         items.append("Load time, memory, and bytes read and written were not measured.")
     if record.run.start == "warm":

@@ -104,7 +104,7 @@ def reproduction_in_full(record: Record) -> list[Block]:
         Note(
             "The same failure is the same cause (error, function, source line, ranks), the same"
             " checks and the same state of every fault. Consequences, pids, times and folders are"
-            " ignored. Counts are compared by Fisher's exact test, two-sided, at 5 % over all cells"
+            " ignored. Counts are compared by Fisher's exact test, two-sided, at 5% over all cells"
             " together. Numbers are compared between trials with the same seed and outcome, at the"
             " level that the check declares. They do not affect the answer."
         )

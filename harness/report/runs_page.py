@@ -355,7 +355,7 @@ def _charts(runs: Sequence[ListedRun], scenarios: Sequence[str]) -> Iterable[str
         seconds = [(run, run.seconds) for run in oldest_first]
         yield f'<section>\n<h2>{escape.html(name, NAME_LIMIT)}</h2>\n<div class="charts">'
         yield _chart(rates, title="failure rate of the candidate", unit="%", scale=100.0)
-        yield _chart(seconds, title="seconds of a trial (median)", unit="s", scale=1.0)
+        yield _chart(seconds, title="seconds of a trial (median)", unit=" s", scale=1.0)
         yield "</div>\n</section>"
 
 
@@ -376,14 +376,14 @@ def _chart(
     for mark in (0.0, top):
         y = TOP + HIGH * (1 - mark / top)
         shapes.append(svg.line(LEFT, y, width - 6.0, y, svg.LINE))
-        shapes.append(svg.label(LEFT - 4.0, y + 4.0, f"{mark:.3g} {unit}", anchor="end"))
+        shapes.append(svg.label(LEFT - 4.0, y + 4.0, f"{mark:.3g}{unit}", anchor="end"))
     labelled = ""
     for position, (run, value) in enumerate(values):
         x = LEFT + 4.0 + STEP * position
         if value is not None:
             height = max(1.5, HIGH * value * scale / top)
             about = (
-                f"{run.commit[:COMMIT_SHOWN] or run.made}: {value * scale:.4g} {unit}, {run.word}"
+                f"{run.commit[:COMMIT_SHOWN] or run.made}: {value * scale:.4g}{unit}, {run.word}"
             )
             colour = COLOURS[run.word]
             shapes.append(svg.box(x, TOP + HIGH - height, STEP - 4.0, height, colour, title=about))

@@ -279,7 +279,7 @@ def _value(trial: ShownTrial, row: ShownRow, rank: int) -> Part:
     if rank not in [cell.rank for cell in row.cells]:
         return "not covered"
     answer = _answer(row, rank)
-    text = answer.shown or ("holds" if answer.passed else "fails")
+    text = answer.shown or ("holds" if answer.passed else "")
     return _shown(trial, text, answer.line, failed=not answer.passed)
 
 
@@ -289,7 +289,7 @@ def _shown(trial: ShownTrial, text: str, line: int | None, *, failed: bool = Fal
         f"{text[:DIGEST_SHOWN]}..." if DIGEST.fullmatch(text) else text, VALUE_LIMIT
     )
     if failed:
-        value = Text(Strong("FAILS"), " ", value)
+        value = Text(Strong("FAILS"), ": ", value) if text else Strong("FAILS")
     return Claim(value, (Evidence(trial.evidence, line),))
 
 
@@ -302,7 +302,7 @@ def attribution(cell: CellVerdict, arm: Arm, asked: ScenarioSummary) -> list[Blo
     if findings is None:
         return []
     who = Claim(Verbatim(f"{asked.arm(arm)} {findings.index}"), (Evidence(findings.evidence),))
-    text: list[Part] = ["Attribution of ", Verbatim(", ".join(findings.checks)), " in ", who, ": "]
+    text: list[Part] = ["Failure of ", Verbatim(", ".join(findings.checks)), " in ", who, ": "]
     text += [Foreign(findings.remains, 1000), "."]
     if findings.first_rung is not None:
         ranks = plural(findings.first_rung, "rank")

@@ -32,6 +32,7 @@ from harness.report.blocks import (
     Terms,
     Text,
     Verbatim,
+    with_code,
 )
 from harness.report.figures import GRID
 from harness.report.finding import finding_terms
@@ -56,8 +57,10 @@ SENTENCE_LIMIT = 640
 NUMBERS = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 EXACT = ("at", "in", "after")
 # Words with which `equivalent` gives its own scale.
-NOISE = "of the noise limit"
-UPSTREAM = "This is a finding about other people's code, so it does not count for a release."
+NOISE = "times the noise limit"
+UPSTREAM = (
+    "This finding is about third-party code, so it does not count towards a release decision."
+)
 
 
 def summary(record: Record) -> list[Block]:
@@ -85,7 +88,7 @@ def summary(record: Record) -> list[Block]:
         blocks += [Paragraph("Reasons:"), BulletList(tuple(_reasons(judgement.cells)))]
     return [
         *blocks,
-        Figure(GRID, "Each square is a trial, and its shape shows the outcome."),
+        Figure(GRID, "Each square is a trial, and its colour and sign show the outcome."),
         # The verifier looks for exactly this line.
         Paragraph("Made: ", Verbatim(record.run.made)),
     ]
@@ -210,7 +213,7 @@ def control_in_words(record: Record) -> Part:
             is_reason = way.where == "because"
             place = (" (", shown, ")") if is_reason else (f" {way.where} ", shown)
         text = Text(
-            Foreign(way.what), *place, f" on {where}", f" ({count})" if count != stated else ""
+            with_code(way.what), *place, f" on {where}", f" ({count})" if count != stated else ""
         )
         parts += ["; " if position else "", Claim(text, (evidence,))]
     if len(ways) > WAYS_SHOWN:
@@ -240,7 +243,7 @@ def _instead(tallies: Sequence[tuple[CellVerdict, Tally]]) -> list[Part]:
     (key, count), *rest = counts.most_common()
     parts: list[Part] = [
         f". Instead, in {plural(count, 'trial')}: ",
-        Foreign(examples[key], SENTENCE_LIMIT),
+        with_code(examples[key], SENTENCE_LIMIT),
     ]
     if rest:
         trials = sum(number for _, number in rest)
@@ -270,7 +273,7 @@ def _candidate(record: Record) -> Part:
         bad = sum(tally.starts.failed for tally in ran if tally.starts is not None)
         count += f", and {bad} of {plural(starts, 'start')} of the services"
         of_what = "the failure rate of a start"
-    # A bound of 100 % bounds nothing.
+    # A bound of 100% bounds nothing.
     where = " in each cell" if len(ran) > 1 else ""
     limits = f" ({required})"
     if bound < 1:
@@ -305,7 +308,7 @@ def failures_in_words(record: Record) -> Part | None:
         first = "" if any(trial.apart for trial in trials) else "first "
         several = "one of " if len(ranks) > 1 else ""
         where = f", {first}on {several}{ranks_in_words(ranks)}" if ranks else ""
-        claim = Claim(Text(Foreign(what, SENTENCE_LIMIT), where), (Evidence(trials[0].evidence),))
+        claim = Claim(Text(with_code(what, SENTENCE_LIMIT), where), (Evidence(trials[0].evidence),))
         parts += [
             "; " if parts else "",
             f"{len(trials)} of {plural(len(failed), 'failed trial')}: ",
@@ -327,7 +330,7 @@ def _what_failed(trial: Trial) -> str:
     failure = ordered[0]
     others = len(ordered) - 1
     more = f" (and {plural(others, 'other check')})" if others else ""
-    return f"{failure.check} failed: {failure.reasons[0] if failure.reasons else ''}{more}"
+    return f"check `{failure.check}` failed: {failure.reasons[0] if failure.reasons else ''}{more}"
 
 
 def _worst(record: Record) -> Part:
@@ -366,15 +369,16 @@ def _seen(found: WorstFinding, cell: CellVerdict, *, several: bool) -> Part:
     """
     whole = found.ranks == list(range(cell.ranks)) and cell.ranks > 1
     who = "every rank" if whole else ranks_in_words(found.ranks)
-    value = Foreign(found.shown, SENTENCE_LIMIT)
     trial = f"trial {found.index}{f' of {cell.id}' if several else ''}"
     evidence = (Evidence(found.evidence, found.line),)
     if found.share is None:
         held = Foreign(f" passed in every trial; in {trial}, {who} reported ")
-        return Text(Claim(Text(Verbatim(found.check), held, value), evidence), ".")
-    scale = "" if NOISE in found.shown else f", {share_in_words(found.share)}"
-    text = Text("Worst result of ", Verbatim(found.check), f", on {who}: ", value)
-    return Text(Claim(Text(text, Foreign(f"{scale} ({trial})")), evidence), ".")
+        value = Verbatim(found.shown, limit=SENTENCE_LIMIT)
+        return Text(Claim(Text("The check ", Verbatim(found.check), held, value), evidence), ".")
+    scale = "" if NOISE in found.shown else f"{share_in_words(found.share)}, "
+    seen = Foreign(found.shown, SENTENCE_LIMIT)
+    text = Text("Worst result of ", Verbatim(found.check), f", on {who}: ", seen)
+    return Text(Claim(Text(text, Foreign(f" ({scale}{trial})")), evidence), ".")
 
 
 def share_in_words(share: float) -> str:
@@ -384,8 +388,8 @@ def share_in_words(share: float) -> str:
     percents = 100 * share
     # A share below the limit must not be rounded up to it.
     if 99.95 <= percents < 100:
-        return "over 99.9 % of the limit"
-    return f"{percents:.3g} % of the limit"
+        return "over 99.9% of the limit"
+    return f"{percents:.3g}% of the limit"
 
 
 def _stands_out(record: Record) -> Part:
@@ -400,13 +404,13 @@ def _stands_out(record: Record) -> Part:
     if more > 0:
         parts.append(f"{plural(more, 'more notice')}: see the appendix. ")
     if record.run.source.dirty is not False and record.run.source.commit is not None:
-        changed = "had changes" if record.run.source.dirty else "may have had changes"
+        had = "had" if record.run.source.dirty else "may have had"
         parts.append(
-            f"The working tree {changed} since the commit, so the commit does not identify what"
-            " ran. "
+            f"The working tree {had} uncommitted changes, so the commit does not identify the code"
+            " that ran. "
         )
     parts += [
-        f"The scenario does not pin its input {given.name}. "
+        Text("The scenario does not pin the input ", Verbatim(given.name), ". ")
         for given in record.run.inputs
         if not given.pinned
     ]
@@ -419,7 +423,7 @@ def _stands_out(record: Record) -> Part:
         parts += [sentence, ". "]
     parts += _of_trials(record)
     if not parts:
-        return "No notice, no Python warning, no traceback, and nothing unusual about the run."
+        return "No notices, Python warnings or tracebacks, and nothing unusual about the run."
     # A line must not end with a blank.
     last = parts[-1]
     if isinstance(last, str):
@@ -511,7 +515,7 @@ def _not_shown(record: Record) -> Part:
         return "This run shows nothing, because no cell was run."
     parts: list[Part] = []
     for sentence in record.judgement.unshown[:UNSHOWN_SHOWN]:
-        parts += [Foreign(sentence, SENTENCE_LIMIT), " "]
+        parts += [with_code(sentence, SENTENCE_LIMIT), " "]
     if skipped:
         parts.append(Foreign(f"Not run: {'; '.join(skipped)}. ", SENTENCE_LIMIT))
     sizes = joined(map(str, sorted({cell.ranks for cell in ran})))
@@ -569,9 +573,11 @@ def _code(record: Record) -> Part:
 
 def tree_state(record: Record) -> str:
     """Tell whether what ran is what the commit holds."""
-    return {True: "changed since", False: "clean", None: "unknown whether changed"}[
-        record.run.source.dirty
-    ]
+    return {
+        True: "with uncommitted changes",
+        False: "clean",
+        None: "possibly with uncommitted changes",
+    }[record.run.source.dirty]
 
 
 def _cell_row(cell: CellVerdict) -> tuple[Part, ...]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from harness.forms.text import joined, plural
+from harness.forms.text import plural
 from harness.record.facts import SCENARIO_PATH
 from harness.record.model import Record, ScenarioSummary
 from harness.report.blocks import (
@@ -22,6 +22,7 @@ from harness.report.blocks import (
     Strong,
     Table,
     Verbatim,
+    with_code,
 )
 from harness.report.shown_trial import (
     attribution,
@@ -80,13 +81,17 @@ def _without_an_error(cell: CellVerdict, trial: Trial, asked: ScenarioSummary) -
         if cell.hung.get("control")
         else "every rank exited on its own"
     )
-    names = joined(failure.check for failure in trial.failures)
     noun = "check" if len(trial.failures) == 1 else "checks"
+    names: list[Part] = []
+    for failure in trial.failures:
+        names += [", " if names else "", Verbatim(failure.check)]
     return [
         Paragraph(
             "In ",
             who,
-            f", no rank raised an error, and {stopped}. The trial failed the {noun} {names}.",
+            f", no rank raised an error, and {stopped}. The trial failed the {noun} ",
+            *names,
+            ".",
         )
     ]
 
@@ -170,14 +175,14 @@ def control_section(record: Record) -> list[Block]:
             Paragraph("The scenario has no control."),
         ]
     what = (
-        "The same scenario in the same run, on code that its author calls broken. It must fail as"
-        " follows: "
+        "The same scenario in the same run, on code that the author of the scenario says is"
+        " broken. The control must fail in the following way: "
     )
     if record.scenario.called:
         what = (
             "B again in the same run, with one element changed before the comparison, in a value"
-            " that a rank reports or an array that it keeps. The seed decides which element. It must"
-            " fail as follows: "
+            " that a rank reports or an array that it keeps. The seed decides which element."
+            " B with the defect must fail in the following way: "
         )
     section.append(
         Paragraph(
@@ -213,7 +218,7 @@ def how_control_failed(cell: CellVerdict, control: Tally, asked: ScenarioSummary
             Paragraph("Other outcomes of its trials:"),
             BulletList(
                 tuple(
-                    Foreign(f"in {plural(what.count, 'trial')}: {what.text}")
+                    with_code(f"in {plural(what.count, 'trial')}: {what.text}")
                     for what in control.otherwise
                 )
             ),

@@ -18,7 +18,7 @@ def percent(rate: float) -> str:
     """Rate as a percentage with two decimals, rounded up: a bound must not look better than it
     is.
     """
-    return f"{min(math.ceil(rate * 10_000 - 1e-9), 10_000) / 100:.2f} %"
+    return f"{min(math.ceil(rate * 10_000 - 1e-9), 10_000) / 100:.2f}%"
 
 
 def quantity(value: float, unit: str) -> str:

@@ -233,7 +233,10 @@ def _demand_plain(index: Index) -> None:
             )
         above = member.path.casefold().split("/")[:-1]
         if any("/".join(above[: depth + 1]) in files for depth in range(len(above))):
-            raise ArchiveError(f"{member.path!r} is inside a file")
+            raise ArchiveError(
+                f"{member.path!r} cannot be extracted, because one of its parent folders is a file"
+                " in this bundle"
+            )
 
 
 def _header(path: str, size: int) -> bytes:

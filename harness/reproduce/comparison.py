@@ -377,7 +377,7 @@ def _summaries(
     if left is None or right is None:
         return Row(kind, cell, what, shown, "cannot tell", "not measured in both")
     if min(left.count, right.count) < ENOUGH:
-        how = f"fewer than {ENOUGH} values, too few for a 95 % interval"
+        how = f"fewer than {ENOUGH} values, too few for a 95% interval"
         lacking = ENOUGH - min(left.count, right.count)
         return Row(kind, cell, what, shown, "cannot tell", how, lacking)
     ratio = f"ratio of medians {right.median / left.median:.2f}" if left.median > 0 else ""
@@ -476,10 +476,10 @@ SECTIONS: tuple[tuple[str, frozenset[Kind]], ...] = (
     ("Environment", frozenset({"environment"})),
 )
 NOTE = (
-    "Changed: p < 5 %. Same: the difference is below what the scenario accepts (half for the"
-    " control). Times: changed if the 95 % intervals do not overlap, same if their ratio is"
+    "Changed: p < 5%. Same: the difference is below what the scenario accepts (half for the"
+    " control). Times: changed if the 95% intervals do not overlap, same if their ratio is"
     " between 0.8 and 1.25; they do not decide the answer. More: further trials on each side that"
-    " would settle it, at a power of 80 %."
+    " would settle it, at a power of 80%."
 )
 
 

@@ -159,8 +159,8 @@ def open_report(given: Path, *, policy: SignerPolicy, trust: bool, scratch: Path
     if not (folder / RUN_PATH).is_file():
         # A conformance, say: a good signature would not make a run of it.
         raise NotTrusted(
-            "it is not the report of a scenario's run, and nothing else can be reproduced (it has"
-            f" no {RUN_PATH})"
+            f"it is not the report of a scenario run (it has no {RUN_PATH}); only reports of scenario"
+            " runs can be reproduced"
         )
     checked = verify_folder(folder / REPORT, policy=policy, replay=RecordReplay())
     if not checked.ok and not trust:
@@ -252,7 +252,7 @@ def _read_copy(folder: Path, inputs: Path | None, verification: Verification) ->
         # already.
         what = f"{type(error).__name__}: {error}"
         raise NotTrusted(
-            f"its evidence is not in the form that a run writes ({visible(what, 300)})",
+            f"its evidence does not have the format that a run writes ({visible(what, 300)})",
             verification,
         ) from None
     signer = (

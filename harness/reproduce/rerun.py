@@ -322,8 +322,8 @@ def _supply_of(copy: ReportCopy, arm: str, wanted: Environment) -> Supply:
         if environment is None:
             raise InputMissing(
                 f"package {name} of the {arm} comes from {given.rev or 'HEAD'} of a checkout, but"
-                " the run never built it, because its cells were skipped; run the scenario itself"
-                " next to that checkout"
+                " the run never built it, because its cells were skipped; it cannot be built from"
+                " the report, so run the scenario again next to that checkout"
             )
         facts = environment.checkouts[name]
         checkouts[name] = KeptSupply(

@@ -152,15 +152,15 @@ def from_commit(copy: ReportCopy, repository: Path, scratch: Path) -> Rebuilt:
     source = copy.record.run.source
     if source.commit is None:
         raise SourceError(
-            f"the report has no commit ({source.why_unknown}); run it without --repo, from its"
-            " evidence"
+            f"the report records no commit ({source.why_unknown}); omit --repo to reproduce it"
+            " with the code in its evidence"
         )
     changes = copy.read(PATCH_PATH) if PATCH_PATH in copy.names else None
     try:
         top = lay_out(repository, source.commit, scratch / "rebuilt", changes=changes)
     except RevisionError as error:
         raise SourceError(
-            f"{error}. The report's evidence contains the code, so run it without --repo"
+            f"{error}. Omit --repo to reproduce the report with the code in its evidence"
         ) from None
     folder = top / (source.scenario or "")
     where = f"commit {source.commit[:12]} of the given repository" + (
@@ -215,7 +215,11 @@ def from_elsewhere(copy: ReportCopy, folder: Path, *, results: Path | None = Non
     except (RevisionError, staging.ArmError) as error:
         raise SourceError(f"--source {folder}: {error}") from None
     source = described.describe(place, results=results)
-    state = {True: ", changed since", False: "", None: ", possibly changed"}[source.dirty]
+    state = {
+        True: ", with uncommitted changes",
+        False: "",
+        None: ", possibly with uncommitted changes",
+    }[source.dirty]
     taken_from = "a folder as it was" + (
         f", at commit {source.commit[:12]}{state}" if source.commit else ""
     )
@@ -381,8 +385,8 @@ def _pinned(copy: ReportCopy, *, repo: Path) -> Scenario:
             continue
         if not COMMIT.fullmatch(revision.commit):
             raise RevisionError(
-                f"{copy.scenario.subject.named(name)}'s commit is not a full commit id, as every"
-                " run records it"
+                f"{copy.scenario.subject.named(name)}'s commit is not a full commit id, but runs"
+                " always record the full id"
             )
         place = ".".join(map(str, copy.scenario.subject.place(name)))
         pins.append(f"{place}.rev={revision.commit}")
@@ -422,7 +426,8 @@ def _demand_own_code(copy: ReportCopy) -> None:
     _demand_inside(copy.record.run.source)
     if copy.scenario.subject.compare is not None:
         raise SourceError(
-            "the report compares two arms, a and b, of its scenario; change the scenario and run it"
+            "the report compares arms a and b of its own scenario, so it has no candidate to replace;"
+            " remove --source or --candidate, or edit the scenario and run it"
         )
     if (use := copy.scenario.subject.use) is not None:
         raise SourceError(
@@ -435,7 +440,8 @@ def _demand_inside(source: RepositoryFacts) -> None:
     """Demand that what ends up on git's command line, or as a path, is what a run writes there."""
     if source.scenario is not None and leaves(source.scenario):
         raise SourceError(
-            "the report states that its scenario was outside its repository, but runs never record this"
+            "the report states a path of its scenario outside the repository, but runs never record"
+            " such a path"
         )
     if source.commit is not None and not COMMIT.fullmatch(source.commit):
         raise SourceError(

@@ -214,7 +214,7 @@ def write(folder: Path, answers: Answers) -> list[Path]:
         )
     if not answers.error.isidentifier() or keyword.iskeyword(answers.error):
         raise InitError(
-            f"{answers.error!r} is not the name of an exception; use only its last part, such as"
+            f"{answers.error!r} is not a valid exception name; give it without its module, such as"
             " OutOfMemoryError"
         )
     try:
@@ -267,7 +267,7 @@ def ignore_results(here: Path, results: str = "results") -> Path | None:
         )
     except OSError as error:
         raise InitError(
-            f"{file} cannot be written: {error.strerror}; add /{results}/ to it"
+            f"{file} cannot be written: {error.strerror}; add the line /{results}/ to it by hand"
         ) from None
     return file
 

@@ -103,7 +103,7 @@ class References:
             return
         name = min(name for name, _ in stands.items() ^ reference.stands.items())
         raise NoReference(
-            f"a rank of cell {cell.id} changed {name} of the reference, which other ranks read"
+            f"a rank of cell {cell.id} changed the reference's {name}, which other ranks read"
         )
 
     def make(

@@ -92,7 +92,7 @@ def share(value: Any) -> StatedShare:
         # 30 %.
         hint = f">={percent_of(value)}%"
     raise complaint(
-        'must be every, or a share like ">=20%" that is more than 0% and at most 100%',
+        'must be "every", or a share such as ">=20%" (more than 0%, at most 100%)',
         suggestion=hint,
     )
 
@@ -124,12 +124,16 @@ class End(Model):
     def _one_end(self) -> Self:
         if self.error is not None and self.source is None and self.message is None:
             raise complaint(
-                "is not enough, because any mistake may raise this exception; add source (the"
-                " line), or message (part of the message)",
+                "is not specific enough, because an unrelated bug could raise the same exception;"
+                " add source (the line that raises it) or message (part of its message)",
                 at="error",
             )
         if self.file is not None and self.source is None:
-            raise complaint("is not enough; add source, the line in this file", at="file")
+            raise complaint(
+                "is not enough to identify the place; add source, the text of that line in this"
+                " file",
+                at="file",
+            )
         raised = next(
             (name for name in ("error", "source", "message") if getattr(self, name) is not None),
             None,
@@ -141,8 +145,8 @@ class End(Model):
         ]
         if len(given) > 1:
             raise complaint(
-                f"cannot be combined with {given[0]}, because a rank ends in only one way; keep"
-                " one of them",
+                f"cannot be combined with {given[0]}, because a rank can end in only one way;"
+                " keep one of them",
                 at=given[1],
             )
         return self
@@ -197,7 +201,7 @@ class HangsAt(Model):
     spins: bool = Field(
         False,
         description=(
-            "The rank loops instead of waiting: a thread is busy 90 % of the time and stays"
+            "The rank loops instead of waiting: a thread is busy 90% of the time and stays"
             " within the same lines. A loop that would end later looks the same."
         ),
     )
@@ -335,8 +339,8 @@ class MustFail(End):
         wants = [name for name in WANTS if getattr(self, name)]
         if len(wants) > 1:
             raise complaint(
-                f"cannot be combined with {wants[0]}, because a rank fails in only one way; keep"
-                " one",
+                f"cannot be combined with {wants[0]}, because a rank can fail in only one way;"
+                " keep one of them",
                 at=wants[1],
             )
         if wants and self.hang is not None:

@@ -76,7 +76,7 @@ class StatedDefect(Model):
     def _reported_or_searched(self) -> Self:
         if not self.reports and self.searched is None:
             raise complaint(
-                "lists no existing report of the defect; add reports, or state in searched where"
-                " you looked"
+                "lists no existing report of the defect; add it under `reports`, or describe under"
+                " `searched` where you looked"
             )
         return self

@@ -130,8 +130,8 @@ class Environment(Model):
         if self.requirements is not None and self.versions:
             name = next(iter(self.versions))
             raise complaint(
-                f"has {name}, but with requirements, packages may contain only checkouts; move"
-                f" {name} to the requirements file, with its version and hash",
+                f"contains {name}, but when `requirements` is set, `packages` may contain only"
+                f" checkouts; move {name} to the requirements file, with its version and hash",
                 at="packages",
             )
         return self

@@ -356,7 +356,7 @@ class Scenario(Model):
     role: Literal["claim", "self-test", "upstream"] = Field(
         "claim",
         description=(
-            "claim: counts; self-test: the tool on itself; upstream: a finding about other people's"
+            "claim: counts; self-test: the tool on itself; upstream: a finding about third-party"
             " code."
         ),
     )

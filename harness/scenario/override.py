@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from harness.forms.document import Document, Mark, Tree, parse_value
 from harness.forms.model import HUB_PATTERN
 from harness.forms.problem import Path, Problem, ScenarioError, closest, key_path
-from harness.forms.text import printable
+from harness.forms.text import plural, printable
 from harness.forms.validation import allowed_keys
 from harness.scenario.environment import bare
 from harness.scenario.model import json_schema
@@ -138,10 +138,12 @@ def _container(document: Document, path: Path, mark: Mark) -> Tree:
         here = path[:depth]
         if isinstance(node, list):
             if not isinstance(part, int) or part >= len(node):
+                count = plural(len(node), "item")
+                size = f"has {count}, numbered from [0]" if node else "is empty"
                 raise _error(
                     mark,
                     key_path(path[: depth + 1]),
-                    f"is not an item of the list, which has {len(node)} items, counted from [0]",
+                    f"is not an item of the list, which {size}",
                 )
         elif isinstance(node, dict):
             _known(document, here, node, part, mark)

@@ -278,7 +278,8 @@ class Subject(Model):
         )
         if given:
             raise complaint(
-                f"cannot be combined with compare, which runs its own a and b; remove {given[0]}",
+                "cannot be combined with compare, which defines its own arms, a and b; remove"
+                f" {given[0]}",
                 at=given[0],
             )
         return self
@@ -287,7 +288,8 @@ class Subject(Model):
     def _one_kind(self) -> Self:
         if self.beside is not None and self.entry is None:
             raise complaint(
-                "is used only by an entry that imports it; remove this key, or set entry",
+                "has no effect without an entry that imports from it; remove this key, or set"
+                " entry",
                 at="beside",
             )
         nothing = "does not state what to run; set entry, program or use"

@@ -168,7 +168,8 @@ def part_record(
     with opened(part, data) as (index, listed, read):
         if sha256(read(SCENARIO_PATH)) != part.scenario:
             raise RecordError(
-                f"{part.path} ran a scenario that differs from the plan of the {facts.kind}"
+                f"{part.path} ran a scenario that differs from the one in the plan of the"
+                f" {facts.kind}"
             )
         try:
             scenario = parse_scenario(read(SCENARIO_PATH), name=part.name)
@@ -287,7 +288,7 @@ def demand_named(facts: SeriesFacts) -> None:
     """
     time = facts.made.replace("-", "").replace(":", "")
     if not facts.id.startswith(f"{time}-"):
-        when = f"the {facts.kind} {facts.id} does not contain its time"
+        when = f"the name of the {facts.kind} {facts.id} does not contain its start time"
         raise RecordError(f"{when}, {facts.made}")
 
 

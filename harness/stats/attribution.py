@@ -24,7 +24,7 @@ from harness.stats.tally import Tally
 Word = Literal["excluded", "found", "open"]
 # What checks of these kinds say is or is not the cause, in the words of the report.
 _OF_ALL = (
-    ("the ranks do not have the split checkpoint", ("shards-cover",)),
+    ("the ranks do not have the sharded checkpoint", ("shards-cover",)),
     ("a rank does not participate", ("influence",)),
     ("the environments of the ranks differ", ("environment-agrees",)),
 )
@@ -85,7 +85,7 @@ class Attribution(Model):
         parts += [f"also wrong there: {'; '.join(also)}"] if also else []
         return (
             "; ".join(parts)
-            or "unattributed, because this run ruled out every cause that it checked"
+            or "the cause is unknown, because this run ruled out every cause that it checked"
         )
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Protocol
 from pydantic import Field
 
 from harness.checks import Finding, RankFinding, judge_trial
+from harness.checks.finding import canonical
 from harness.checks.served import ServedCheck, trouble
 from harness.faults import Proved, of_arm, prove
 from harness.faults.proof import STRUCK, noted
@@ -451,8 +452,8 @@ def with_value(reason: str, value: str) -> str:
 
 
 def states(reason: str, value: str) -> bool:
-    """Return whether a reason ends with a value, bare or in quotes."""
-    return reason.endswith((value, f'"{value}"'))
+    """Return whether a reason ends with a value: bare, in quotes, or as JSON."""
+    return reason.endswith((value, f'"{value}"', canonical(value)))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -108,10 +108,7 @@ def pairs_to_tell(only_a: int, only_b: int, pairs: int) -> int | None:
         ValueError: more discordant pairs than pairs.
     """
     if not 0 <= only_a + only_b <= pairs:
-        raise ValueError(
-            f"{only_a} and {only_b} must add up to at least 0 and at most {pairs}, the number of"
-            " pairs"
-        )
+        raise ValueError(f"{only_a} + {only_b} must be between 0 and {pairs}, the number of pairs")
     difference = abs(only_a - only_b) / pairs if pairs else 0.0
     if difference == 0:
         return None

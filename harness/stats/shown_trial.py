@@ -334,7 +334,7 @@ def hung_trial(
         values = proved[0].event.values
         verb = "was silent" if values.get("spins") is True else "stood still"
         if values.get("spins") is True and values.get("busy"):
-            verb = "looped, busy for 90 % of the time or more and within the same lines,"
+            verb = "looped, busy for 90% of the time or more and within the same lines,"
         proof = f"The world {verb} for {values.get('seconds')} s."
         line = proved[0].line
     if unproved := history.noted("world.unproved"):

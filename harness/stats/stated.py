@@ -73,7 +73,7 @@ def deviation(
         if finding.check in UNTRUSTED and not finding.passed:
             return Deviation(
                 DeviationCode.EVIDENCE_NOT_WHOLE,
-                f"its evidence is incomplete: {finding.check} failed",
+                f"its evidence is incomplete: check `{finding.check}` failed",
             )
     if must_fail.hang is not None:
         deviation = hang_deviation(
@@ -105,23 +105,23 @@ def _moments(
     """When the ranks failed a check as required, in nanoseconds, or how that went otherwise."""
     finding = next(found for found in findings if found.check == one.check)
     if finding.passed:
-        others = [found.check for found in findings if not found.passed]
+        others = [f"`{found.check}`" for found in findings if not found.passed]
         instead = f"; {', '.join(others)} failed instead" if others else ""
         held = f": {one.held}" if one.held else ""
         return Deviation(
-            DeviationCode.CHECK_HELD, f"check {one.check} passed on every rank{held}{instead}"
+            DeviationCode.CHECK_HELD, f"check `{one.check}` passed on every rank{held}{instead}"
         )
     if history.noted("world.deadline"):
         return Deviation(DeviationCode.DEADLINE, "it reached the deadline")
     if not finding.ranks:
         # It is about the world, such as a service of it, and so about every rank.
         if len(one.ranks) != history.size:
-            text = f"check {one.check} is about the world, so it fails on every rank"
+            text = f"check `{one.check}` is about the world, so it fails on every rank"
             instead = f"{text} instead of {numbered('rank', one.ranks)}"
             return Deviation(DeviationCode.OTHER_RANKS, instead)
         return [_moment_of(finding, history)]
     if finding.failed_ranks != one.ranks:
-        text = f"check {one.check} failed on {numbered('rank', finding.failed_ranks)}"
+        text = f"check `{one.check}` failed on {numbered('rank', finding.failed_ranks)}"
         held = f" ({one.held})" if one.held else ""
         return Deviation(
             DeviationCode.OTHER_RANKS, f"{text} instead of {numbered('rank', one.ranks)}{held}"
@@ -149,13 +149,13 @@ def does_not_say_why(hang: HangsAt, findings: Sequence[Finding]) -> Deviation | 
     finding = next(finding for finding in findings if finding.check == hang.fails)
     if finding.passed:
         return Deviation(
-            DeviationCode.CHECK_HELD, f"it hung, but check {hang.fails} passed on every rank"
+            DeviationCode.CHECK_HELD, f"it hung, but check `{hang.fails}` passed on every rank"
         )
     if not any(not part.passed and not part.want(compares=False) for part in finding.ranks):
         reason = next((part.reason for part in finding.ranks if not part.passed), finding.reason)
         return Deviation(
             DeviationCode.NOT_COMPARED,
-            f"it hung, but check {hang.fails} compared nothing: {reason}",
+            f"it hung, but check `{hang.fails}` compared nothing: {reason}",
         )
     return None
 
@@ -176,7 +176,7 @@ def stated_ends(
         return [StatedEnd("hang", where, hang.source or hang.function or hang.after or "", wanted)]
     if isinstance(must_fail, SeesDefects):  # each trial has its own element, and so its own numbers
         return [
-            StatedEnd(f"check {one.check} detects the defect", "", "", one.ranks)
+            StatedEnd(f"check `{one.check}` detects the defect", "", "", one.ranks)
             for one in must_fail.expected(history.size)
         ]
     finding = next(one for one in findings if one.check == must_fail.check)
@@ -187,7 +187,7 @@ def stated_ends(
         end = history.exit(rank)
         if not must_fail.says_how:
             way = (
-                f"{must_fail.check} failed",
+                f"check `{must_fail.check}` failed",
                 "because",
                 short(reasons.get(rank, finding.reason)),
             )

@@ -317,11 +317,11 @@ class Unshown(TrialKeeper):
         if not names:
             return ""
         checks = "check" if len(names) == 1 else "checks"
-        detect = "it detects" if len(names) == 1 else "they detect"
+        detect = "the check detects" if len(names) == 1 else "the checks detect"
         control = self._scenario.subject.named("control")
         return (
-            f"{control} failed the {checks} {joined(names)} only because it reported nothing to"
-            f" compare, so this run does not show that {detect} a wrong value"
+            f"{control} failed the {checks} {_quoted(names)} only because its ranks reported"
+            f" nothing to compare, so this run does not show that {detect} a wrong value"
         )
 
     def _unfailed(self, cell: str) -> str:
@@ -334,7 +334,7 @@ class Unshown(TrialKeeper):
         they = "it" if len(left) == 1 else "they"
         control = self._scenario.subject.named("control")
         return (
-            f"{control} never failed the {checks} {joined(left)}, so this run does not show that"
+            f"{control} never failed the {checks} {_quoted(left)}, so this run does not show that"
             f" {they} can fail"
         )
 
@@ -424,10 +424,10 @@ class Unshown(TrialKeeper):
         ]
         if not names:
             return ""
-        checks = f"check {names[0]}" if len(names) == 1 else f"each of the checks {joined(names)}"
+        each = "check" if len(names) == 1 else "each of the checks"
         return (
-            f"{checks} saw a single value in this run, so a subject that always reports that value"
-            " would pass"
+            f"{each} {_quoted(names)} saw a single value in this run, so a subject that always"
+            " reports that value would pass"
         )
 
     def _take_strikes(self, trial: Trial, history: History) -> None:
@@ -454,9 +454,9 @@ class Unshown(TrialKeeper):
         noun, what = ("check", "it compares") if len(names) == 1 else ("checks", "they compare")
         # Of a trial that failed a check, the others may have differed too.
         return (
-            f"a and b were bit-identical in every trial that passed, by the {noun} {joined(names)},"
-            f" so this run does not show that the values that {what} depend on the difference"
-            " between a and b"
+            f"a and b were bit-identical in every trial that passed, by the {noun}"
+            f" {_quoted(names)}, so this run does not show that the values that {what} depend on"
+            " the difference between a and b"
         )
 
     def _take_alike(self, history: History) -> None:
@@ -472,6 +472,11 @@ def _swallowed(arm: str | None, name: str) -> str:
         f"{what} is not a parameter of the entry, which accepts it through **, so this run does not"
         " show that it was used"
     )
+
+
+def _quoted(checks: Iterable[str]) -> str:
+    """Names of checks, which may be words such as `ended`; a report shows them as code."""
+    return joined(f"`{check}`" for check in checks)
 
 
 def _listed(cells: Sequence[str]) -> str:

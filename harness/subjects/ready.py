@@ -101,7 +101,8 @@ def _misfit_of_pipeline(arguments: Mapping[str, object], ranks: int) -> tuple[st
         )
     if arguments["defect"] == "own-part":
         return "defect", (
-            "is a defect of parallel: tensor, because a pipeline does not sum parts between layers"
+            "is a defect of parallel: tensor, because pipeline parallelism does not sum partial"
+            " results between layers"
         )
     if isinstance(layers, int) and layers < ranks:
         return (

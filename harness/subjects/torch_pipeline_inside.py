@@ -215,7 +215,8 @@ def run(
         )
     if defect == "own-part" and parallel != "tensor":
         raise ValueError(
-            "own-part needs parallel: tensor, because a pipeline does not sum parts between layers"
+            "own-part needs parallel: tensor, because pipeline parallelism does not sum partial"
+            " results between layers"
         )
     with torch.inference_mode():
         context.emit("model.load.begin")

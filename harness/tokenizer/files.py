@@ -70,7 +70,7 @@ def check_ids(path: Path, raw: dict[str, Any]) -> None:
 def _in_range(path: Path, token: str, index: int) -> None:
     if not 0 <= index < LARGEST_ID:
         raise Unreadable(
-            f"{path}: {quoted(token)} has the id {index}, which is beyond every model's embedding"
+            f"{path}: {quoted(token)} has the id {index}, which is outside the vocabulary of every model"
         )
 
 
@@ -127,7 +127,7 @@ def read_path(path: Path) -> TokenizerFiles:
     if path.suffix != ".json":
         if not path.exists():
             raise Absent(f"{path}: this path does not exist")
-        raise Unreadable(f"{path}: this is not a tokenizer.json or a folder that contains it")
+        raise Unreadable(f"{path}: this is neither a tokenizer.json nor a folder that contains one")
     _, backend = _read_backend(path)
     return TokenizerFiles(backend=backend, alone=True)
 
@@ -150,9 +150,9 @@ def _read_folder(folder: Path) -> TokenizerFiles:
         held = sorted(entry.name for entry in folder.iterdir())[:8]
         raise Absent(
             f"{folder}: the folder has no tokenizer.json (it contains"
-            f" {', '.join(held) or 'nothing'}). A transformers class decides how other files"
-            " encode, so load them with that class and identify the object, or pass one of the"
-            " files"
+            f" {', '.join(held) or 'nothing'}). What other files encode to depends on the"
+            " transformers class that loads them: load the tokenizer with that class and identify"
+            " the resulting object, or pass one of the files"
         )
     raw, backend = _read_backend(file)
     config = _optional(folder, CONFIG)
@@ -190,7 +190,10 @@ def _templates(folder: Path, config: dict[str, Any]) -> dict[str, str]:
     more = folder / TEMPLATES
     if more.is_dir():
         if not more.resolve().is_relative_to(folder.resolve()):
-            raise Unreadable(f"{more}: this is a link to a path outside its folder")
+            raise Unreadable(
+                f"{more}: this is a link to a path outside its folder; replace the link with the"
+                " folder"
+            )
         templates |= {
             file.stem: read_text(file, inside=folder) for file in sorted(more.glob("*.jinja"))
         }
@@ -320,7 +323,8 @@ def _special(given: object, *, where: Path) -> Any:
     """Return a special token: a text, or an object with flags of its own."""
     if not _is_token(given):
         raise Unreadable(
-            f"{where}: a special token must be a string, or an AddedToken with its content"
+            f"{where}: a special token must be a string, or an AddedToken object with a content"
+            " field"
         )
     return _token(
         given if isinstance(given, dict) else {"content": given, "special": True}, where=where

@@ -163,8 +163,8 @@ class Identity:
         ):
             raise IdentityMalformed(
                 f"the identity has schema {read['schema']!r} and probes {read['probes']!r}, but"
-                f" this version needs schema {SCHEMA} and probes {PROBES_VERSION}; identify the"
-                " tokenizer again"
+                f" this version needs schema {SCHEMA} and probes {PROBES_VERSION}; create the"
+                " identity again with `rankproof tokenizer identity`"
             )
         if read["depth"] not in get_args(Depth):
             raise IdentityMalformed(f"depth must be cheap or full, not {read['depth']!r}")
@@ -174,7 +174,7 @@ class Identity:
             or not parts
             or not all(isinstance(value, str) for value in parts.values())
         ):
-            raise IdentityMalformed("parts must be an object that contains strings")
+            raise IdentityMalformed("parts must be a non-empty object whose values are strings")
         try:
             identity = cls.of(parts, depth=read["depth"])
         except UnicodeEncodeError:
@@ -187,7 +187,7 @@ class Identity:
             if read[name] != getattr(identity, name):
                 raise IdentityMalformed(
                     f"the {name} digest does not match the rest of the identity, so the identity was"
-                    " edited; identify the tokenizer again"
+                    " edited; create it again with `rankproof tokenizer identity`"
                 )
         return identity
 

@@ -69,7 +69,9 @@ def ask(
     named = [os.fspath(path) for path in paths]
     for name in named:
         if "\0" in name or not name:
-            raise Unreadable(f"{name!r} is not a path")
+            raise Unreadable(
+                f"{name!r} is not a valid path; a path must not be empty or contain a NUL"
+            )
     request = json.dumps(
         {"question": question, "paths": named, "memory": memory, "seconds": seconds}
     )

@@ -214,7 +214,7 @@ def require_tokenizer(model: Path, tokenizer: Path) -> None:
         raise SourceRefused(str(error)) from error
     if not resolution.proven:
         raise IdentityDiffers(
-            f"{model} is not proven to have this tokenizer: {'; '.join(resolution.reasons[:3])}"
+            f"cannot prove that {model} uses this tokenizer: {'; '.join(resolution.reasons[:3])}"
         )
 
 
@@ -226,7 +226,7 @@ def model_difference(lock: Lock, path: Path) -> str | None:
         SourceRefused: the lock holds no models.
     """
     if not lock.models:
-        raise SourceRefused("the lock contains no model files; make it again with --model")
+        raise SourceRefused("the lock file contains no model files; recreate it with --model")
     here = record_of_file(path)
     if any((locked.size, locked.sha256) == (here.size, here.sha256) for locked in lock.models):
         return None

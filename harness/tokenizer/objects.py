@@ -137,8 +137,8 @@ def identify(tokenizer: object, *, depth: Depth = "full") -> Identity:
         return Identity.of(_on_backend(tokenizer, backend, depth=depth), depth=depth)
     if backend is not None and not _is_backend(backend) and getattr(tokenizer, "is_fast", False):
         raise Unidentifiable(
-            f"its backend is a {type_of(backend)}, which cannot be serialized, because something"
-            " replaced tokenizers.Tokenizer"
+            f"its backend, a {type_of(backend)}, cannot be serialized because something replaced"
+            " tokenizers.Tokenizer"
         )
     if hasattr(tokenizer, "special_tokens_map") and hasattr(tokenizer, "convert_tokens_to_ids"):
         return Identity.of(python_parts(tokenizer, depth=depth), depth=depth)

@@ -141,7 +141,8 @@ class Folder:
             ):
                 raise UnreadableFile(
                     "large",
-                    (f"the folder has more than {MOST_FILES} files, or more than {DEEPEST} levels"),
+                    f"the folder contains more than {MOST_FILES} files or folders, or is more than"
+                    f" {DEEPEST} levels deep",
                 )
         return paths
 

@@ -201,7 +201,7 @@ class Fields:
 
     def take(self, size: int) -> bytes:
         if len(self._rest) < size:
-            raise MalformedSignature("a field of the signature or key is cut short")
+            raise MalformedSignature("a field of the signature or key is truncated")
         taken = self._rest[:size]
         self._rest = self._rest[size:]
         return taken
@@ -240,7 +240,9 @@ def _refuse_loose_number(signature: bytes) -> None:
         value = fields.string()
         fields.finish()
         if len(value) != 64 or int.from_bytes(value[32:], "little") >= _ED25519_ORDER:
-            raise MalformedSignature("the number in the signature is out of range")
+            raise MalformedSignature(
+                "the Ed25519 signature is not 64 bytes long, or its number S is out of range"
+            )
 
 
 def _certifier(key: Fields, key_type: str) -> bytes:

@@ -408,7 +408,9 @@ def _signature(entry: Any) -> EnvelopeSignature:
     try:
         return EnvelopeSignature(armoured, parse_signature(armoured))
     except MalformedSignature as problem:
-        raise MalformedEnvelope(f"a signature was not written by ssh-keygen: {problem}") from None
+        raise MalformedEnvelope(
+            f"a signature is not in the format that ssh-keygen writes: {problem}"
+        ) from None
 
 
 def _base64(text: Any, where: str) -> bytes:

@@ -442,10 +442,10 @@ class Verifier:
 
     def _begin(self, name: str) -> None:
         if self._stopped or self._next() != name:
-            raise OutOfOrder(
-                f"step {name!r} was requested, but the next one is"
-                f" {'none' if self._stopped else self._next()!r}"
-            )
+            why = f"the next step is {self._next()!r}" if self._next() else "no step is left"
+            if self._stopped:
+                why = "an earlier step was refused"
+            raise OutOfOrder(f"step {name!r} was requested, but {why}")
 
     def _next(self) -> str:
         return (

@@ -47,13 +47,13 @@ def test_the_same_bits_are_identical_and_noise_is_equivalent() -> None:
     """Both words say how many positions of each phase were judged, and how near."""
     assert one(Reference().answer) == (
         True,
-        "IDENTICAL: 14 prefill positions bit-identical and 8 decode positions bit-identical",
+        "IDENTICAL: 14 prefill positions and 8 decode positions bit-identical",
         False,
     )
     near = {name: values + np.float32(NOISE) for name, values in Reference().answer.items()}
     passed, said, _ = one(near)
     assert passed
-    assert said.startswith("EQUIVALENT: 14 prefill positions off by 1")
+    assert said.startswith("EQUIVALENT: 14 prefill positions off by at most 1")
 
 
 @pytest.mark.parametrize(
@@ -232,8 +232,7 @@ def test_positions_behind_an_undecided_router_are_counted_apart() -> None:
     answer["prefill.logits.1"][4:] += 1
     part = judged(CHECK, reference, [answer]).ranks[0]
     assert (
-        part.observed
-        == "IDENTICAL: 9 prefill positions (5 skipped, a router was undecided) bit-identical and "
+        part.observed == "IDENTICAL: 9 prefill positions (5 skipped, a router was undecided) and "
         "4 decode positions (4 skipped, a router was undecided) bit-identical"
     )
     answer["prefill.logits.1"][3:] += 1
@@ -251,10 +250,7 @@ def test_no_position_is_undecided_where_there_is_no_router() -> None:
             gaps = np.full(len(reference.kept[name]), np.inf, "float32")
             reference.kept[prefix + name.replace("logits", "router")] = gaps
     found = str(judged(CHECK, reference, [reference.answer]).ranks[0].observed)
-    assert (
-        found
-        == "IDENTICAL: 14 prefill positions bit-identical and 8 decode positions bit-identical"
-    )
+    assert found == "IDENTICAL: 14 prefill positions and 8 decode positions bit-identical"
 
 
 def test_what_a_router_did_behind_a_tie_is_not_noise_of_what_comes_before() -> None:
@@ -271,7 +267,7 @@ def test_what_a_router_did_behind_a_tie_is_not_noise_of_what_comes_before() -> N
     found = judged(CHECK, reference, [reference.answer]).ranks[0].observed
     assert found is not None
     assert found.startswith(
-        "IDENTICAL: 11 prefill positions (3 skipped, a router was undecided) bit-identical and 4 decode"
+        "IDENTICAL: 11 prefill positions (3 skipped, a router was undecided) and 4 decode positions"
     )
 
 
@@ -323,7 +319,7 @@ def test_hidden_states_are_judged_by_themselves_where_that_is_asked() -> None:
     assert judged(CHECK, reference, [answer]).passed
     told = judged({**CHECK, "layers": 3}, reference, [answer])
     assert told.passed
-    assert "; hidden states at 0.83 of the noise limit" in str(told.ranks[0].observed)
+    assert "; hidden states at most 0.83 times the noise limit" in str(told.ranks[0].observed)
     told = judged({**CHECK, "layers": 2}, reference, [answer])
     assert told.ranks[0].reason.startswith(
         "DIVERGENT: hidden states are up to 1.25 times the noise limit, and logits"

@@ -138,4 +138,4 @@ def test_a_reference_without_noise_or_with_too_little_to_judge_decides_nothing()
     )
     bare = Reference()
     bare.kept = bare.answer
-    assert "beginning with the array envelope.0.prefill.logits.0" in doubts(bare)[0][1]
+    assert "starting with the array envelope.0.prefill.logits.0" in doubts(bare)[0][1]

@@ -113,7 +113,7 @@ def test_what_servers_break_is_grouped_and_verified(
     assert done.code == 0, done.out
     again = rankproof("reproduce", str(part), "--allowed-signers", str(signers))
     assert again.code == 3
-    assert "it is not the report of a scenario's run" in again.out + again.err
+    assert "it is not the report of a scenario run" in again.out + again.err
     shown = rankproof("show", str(finished.folder))
     assert shown.code == 0
     assert "1 kind of violation on 1 of 2 tested servers" in shown.out
@@ -196,7 +196,7 @@ def test_a_sweep_goes_on_with_the_servers_that_are_missing(
         (("mlx_lm.server,mlx==0.31.0",), (), (), "exact versions"),
         (("mlx_lm.server==1.0,mlx==1.0,mlx==2.0",), (), (), "names mlx twice"),
         (("mlx_lm.server",), ("fast",), (), "none of these servers has the mode 'fast'"),
-        (("http://127.0.0.1:9", "http://127.0.0.1:9"), (), (), "named twice"),
+        (("http://127.0.0.1:9", "http://127.0.0.1:9"), (), (), "is listed twice"),
         (("http://me:secret@a",), (), (), "--api-key-env"),
         (("http://127.0.0.1:9",), (), ("completions",), "is not a row"),
     ],

@@ -47,8 +47,8 @@ SUBJECT = "from inference import session\n\n\ndef split(context, **asked):\n    
     ("old", "new", "message"),
     [
         ("beside: mlx-tensor", "beside: mlx-tensr", "is not a ready-made subject"),
-        ("entry: subject:split", "use: mlx-tensor", "is used only by an entry"),
-        ("entry: subject:split", "program: [sh, rank.sh]", "is used only by an entry"),
+        ("entry: subject:split", "use: mlx-tensor", "has no effect without an entry"),
+        ("entry: subject:split", "program: [sh, rank.sh]", "has no effect without an entry"),
     ],
 )
 def test_a_mistake_is_named(old: str, new: str, message: str) -> None:
@@ -78,7 +78,7 @@ def test_code_of_that_name_is_not_replaced(tmp_path: Path) -> None:
     with (
         pytest.raises(
             ArmError,
-            match=r"inference/session\.py is both in the code under test and in the code of mlx-tensor",
+            match=r"inference/session\.py belongs both to the code under test and to the code of mlx-tensor",
         ),
         previewed(parse_scenario(SCENARIO.encode(), name="s.yaml"), folder=tmp_path),
     ):

@@ -409,7 +409,7 @@ def test_a_list_of_prompts_is_what_it_must_be() -> None:
     assert misfit(arguments, 2) is None
     assert misfit({**arguments, "teacher": [[1]]}, 2) == (
         "teacher",
-        "must have one list per prompt, but has 1 for 2",
+        "must have one list per prompt (2 in total), but has 1",
     )
     assert misfit({**arguments, "teacher": [[1], [2]], "follow": "reference"}, 2) is not None
 

@@ -195,6 +195,6 @@ def test_routers_that_nobody_saw_are_no_routing() -> None:
     engine._routers = hf.Routers(config, names, layers=(0, 2))
     with pytest.raises(
         ValueError,
-        match="experts in 2 layers, but the routers of 0 were observed; remove routing",
+        match="experts in 2 layers, but the number of routers that were observed is 0; remove routing",
     ):
         engine.scores()

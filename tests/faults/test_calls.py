@@ -139,14 +139,14 @@ def test_another_shape_breaks_the_call(live: Live, fault: Make) -> None:
 def test_a_call_that_cannot_be_struck_is_made_as_it_is(live: Live, fault: Make) -> None:
     """It says why, and proves nothing."""
     refused = {
-        ("swapped-halves", "broadcast", 1): "the rank sends nothing in it",
+        ("swapped-halves", "broadcast", 1): "the rank sends nothing in this call",
         ("lost-contribution", "all_reduce", 1): "it is a max, not a sum",
         (
             "stale-payload",
             "all_gather",
             1,
         ): "there is no earlier call whose payload could be sent again",
-        ("stale-payload", "all_gather", 2): "that does not change its payload",
+        ("stale-payload", "all_gather", 2): "this fault does not change the payload of the call",
         (
             "skip-call",
             "all_gather",

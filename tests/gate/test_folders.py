@@ -37,7 +37,7 @@ def test_folders_without_end(place: Place, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("harness.gate.reports.MOST_FOLDERS", 50)
     for number in range(60):
         (place.results / f"{number}").mkdir()
-    with pytest.raises(GateError, match="pass the runs"):
+    with pytest.raises(GateError, match="pass the folders of individual runs or scenarios"):
         place.gate()
 
 

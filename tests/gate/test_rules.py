@@ -191,10 +191,10 @@ def test_a_candidate_of_the_working_tree_has_no_revision() -> None:
         (
             {"dirty": None, "why_unknown": "git is too old"},
             (),
-            "unknown whether the tree was changed: git is too",
+            "unknown whether the working tree had uncommitted changes: git is too",
         ),
         ({"dirty": None}, (), "git did not report it"),
-        ({"dirty": True}, (), "the tree has changed since the commit"),
+        ({"dirty": True}, (), "the working tree had uncommitted changes"),
         ({}, ("candidate: extra.py",), "candidate: extra.py"),
     ],
 )

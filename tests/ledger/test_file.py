@@ -127,10 +127,10 @@ def test_no_byte_makes_it_raise_anything_else() -> None:
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
-        ({"operation": "destroy"}, "impossible values"),
-        ({"index": 0}, "impossible values"),
-        ({"state": "ended", "end": 5, "begin": 6}, "impossible values"),
-        ({"operation": "send", "peer": None}, "impossible values"),
+        ({"operation": "destroy"}, "invalid values"),
+        ({"index": 0}, "invalid values"),
+        ({"state": "ended", "end": 5, "begin": 6}, "invalid values"),
+        ({"operation": "send", "peer": None}, "invalid values"),
         (
             {"group": CallGroup("torch", "0", (1,))},
             "that does not contain both the rank and its peer",

@@ -241,7 +241,7 @@ def test_the_order_in_memory_and_of_bytes_is_not_a_difference(tmp_path: Path) ->
     assert (found.beyond, found.worst.index, found.worst.difference) == (8, [0, 0], 8.0)
     assert (
         found.complaint(Tolerance(atol=1))
-        == "found 0, expected 8 (off by 8 at [0, 0]; 8 of 12 beyond atol 1)"
+        == "found 0, expected 8 (off by 8 at [0, 0]; 8 of 12 elements beyond atol 1)"
     )
 
 

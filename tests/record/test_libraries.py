@@ -305,7 +305,7 @@ def a_record_left_out(releases: Releases) -> None:
     [
         (another_record, "does not match the digest in its name"),
         (a_record_less, "RECORD is missing"),
-        (a_record_left_out, "must contain exactly the texts that fit within its size limit"),
+        (a_record_left_out, "must contain every text that fits within its size limit"),
     ],
 )
 def test_a_record_that_the_facts_do_not_state_is_refused(forgery: Any, words: str) -> None:

@@ -10,11 +10,13 @@ from harness.report.blocks import (
     ClaimWithoutEvidence,
     Evidence,
     Figure,
+    Foreign,
     Heading,
     Table,
     Text,
     UnsafePath,
     Verbatim,
+    with_code,
 )
 
 PROOF = (Evidence("evidence/events.jsonl", 12),)
@@ -74,3 +76,11 @@ def test_shapes() -> None:
         Verbatim("x", "a`b")
     with pytest.raises(BlockError, match="line numbers start at 1"):
         Evidence("a", 0)
+
+
+def test_names_between_backticks_are_code() -> None:
+    """A single backtick, or more text than may be shown, leaves the text as it is."""
+    told = with_code("It never failed the check `ended`, so")
+    assert told == Text(Foreign("It never failed the check "), Verbatim("ended"), Foreign(", so"))
+    assert with_code("a ` b") == Foreign("a ` b")
+    assert with_code("a `b`", 4) == Foreign("a `b`", 4)

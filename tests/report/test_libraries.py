@@ -74,9 +74,9 @@ def test_a_diff_is_folded_with_both_texts() -> None:
         "<summary>mlx_lm/p.py: 3 lines removed, 1 added; 2 more lines of the diff are not"
         " shown</summary>" in text
     )
-    older = f"[the control's text](evidence/library/{OLD}.py)"
-    assert f"Differences between {older} and [the candidate's text]" in text
-    assert f", which {who} loaded." in text
+    older = f"[the control's source code](evidence/library/{OLD}.py)"
+    assert f"Differences between {older} and [the candidate's source code]" in text
+    assert f". The file was loaded by {who}." in text
     assert "```diff\n@@ -1 +1 @@\n-a\n+b\n```" in text
 
 

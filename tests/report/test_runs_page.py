@@ -165,8 +165,8 @@ def test_several_runs_of_a_scenario_are_drawn_oldest_first() -> None:
     page = page_of(*runs)
     titles = re.findall(r"<title>([^<]+)</title></rect>", page)
     assert titles == [
-        "aaaaaaaaa: 0 %, PASS",
-        "bbbbbbbbb: 25 %, FAIL",
+        "aaaaaaaaa: 0%, PASS",
+        "bbbbbbbbb: 25%, FAIL",
         "aaaaaaaaa: 0.5 s, PASS",
         "bbbbbbbbb: 2.5 s, FAIL",
     ]

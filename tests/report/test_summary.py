@@ -73,13 +73,13 @@ def page(made: Record) -> str:
         (
             [broken()] * 3 + [broken(ranks=(0, 1))] * 2,
             (
-                "trials: AssertionError at `assert tokenizer` on rank 1. Instead, in 2 trials: check ready"
+                "trials: AssertionError at `assert tokenizer` on rank 1. Instead, in 2 trials: check `ready`"
                 " failed on ranks 0, 1"
             ),
         ),
         (
             [healthy()] * 5,
-            "The control failed as required in 0 of 5 trials. Instead, in 5 trials: check ready passed on every rank.",
+            "The control failed as required in 0 of 5 trials. Instead, in 5 trials: check `ready` passed on every rank.",
         ),
     ],
 )
@@ -141,7 +141,7 @@ checks:
             judge(scenario, [(one, facts)], arms=arms, read=files.__getitem__, names=files)
         )
     assert "The control failed as required in 1 of 1 trial: code 1 on rank 1." in told["code"]
-    assert "in 1 of 1 trial: ready failed (`" in told["check"]
+    assert "in 1 of 1 trial: check `ready` failed (`" in told["check"]
 
 
 def test_a_scenario_without_a_control_says_so() -> None:
@@ -196,7 +196,7 @@ def test_a_finding_does_not_look_like_a_fix() -> None:
     assert '<body class="finding">' in drawn
     assert "Finding<small>SHOWN</small>" in drawn
     assert (
-        "it does not count for a release. Both arms run the same code, so this run does not test a"
+        "it does not count towards a release decision. Both arms run the same code, so this run does not test a"
         " fix." in text(made)
     )
     changed = made.model_copy(update={"changed": ["-a", "+b"]})
@@ -233,7 +233,7 @@ def test_packages_that_no_arm_saw_are_one_line() -> None:
     programs = record(scenario={"program": ["sh", "rank.sh"]})
     assert "torch" not in text(programs)
     appendix = render_appendix(programs).decode()
-    assert "### 1 package in the harness's environment, which ranks did not use\n" in appendix
+    assert "### 1 package in the harness's environment (not used by the ranks)\n" in appendix
     assert "\ntorch==2.13.0\n" in appendix
 
 
@@ -307,13 +307,13 @@ def test_a_world_of_64_ranks_is_told_in_groups() -> None:
     report = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text(made))
     table = re.findall(r"^\| `(?:ended|own)` \| (.*?) \| .*? \|", report, re.MULTILINE)
     assert table == [
-        "rank 7: **FAILS** code 3; ranks 0-6, 8-63: code 0",
+        "rank 7: **FAILS**: code 3; ranks 0-6, 8-63: code 0",
         "rank 0: pid 0; ranks 1-63: holds, with 63 other values",
     ]
     appendix = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", render_appendix(made).decode())
     table = re.findall(r"^\| `(?:ended|own)` \| (.*?) \| (.*?) \|", appendix, re.MULTILINE)
     assert table == [
-        ("rank 7", "**FAILS** code 3"),
+        ("rank 7", "**FAILS**: code 3"),
         ("ranks 0-6, 8-63", "code 0"),
         ("rank 0", "pid 0"),
         ("ranks 1-63", "holds, with 63 other values"),
@@ -340,7 +340,7 @@ def test_a_control_that_no_rank_failed_is_worded() -> None:
     fine = shown_control([loosened()] * 5)
     assert (
         ", no rank raised an error, and every rank exited on its own. The trial failed the check"
-        " world:" in fine
+        " `world:" in fine
     )
     assert ", every rank exited on its own, and every check passed." in shown_control(
         [healthy()] * 5
@@ -444,10 +444,10 @@ def test_ways_that_differ_in_numbers_are_one_only_in_messages() -> None:
 @pytest.mark.parametrize(
     ("share", "words"),
     [
-        (0.0, "0 % of the limit"),
-        (0.015, "1.5 % of the limit"),
-        (0.9999, "over 99.9 % of the limit"),
-        (1.0, "100 % of the limit"),
+        (0.0, "0% of the limit"),
+        (0.015, "1.5% of the limit"),
+        (0.9999, "over 99.9% of the limit"),
+        (1.0, "100% of the limit"),
         (1.00001, "1.00001 times the limit"),
         (3e5, "300000 times the limit"),
     ],

@@ -194,7 +194,10 @@ def test_context() -> None:
     assert found["environment", "variable LANG"] == ("none", "C")
     assert found["environment", "host"] == ("0123456789ab", "ffffffffffff")
     assert found["scenario", "root seed"] == ("7", "8")
-    assert found["scenario", "commit"] == ("abababababab, clean", "eeeeeeeeeeee, changed since")
+    assert found["scenario", "commit"] == (
+        "abababababab, clean",
+        "eeeeeeeeeeee, with uncommitted changes",
+    )
     assert ("scenario", "candidate: subject.py") in found
     assert ("environment", "interpreter") not in found
 

@@ -40,7 +40,10 @@ def test_the_control_s_array_differs_and_the_report_says_where(ran: Ran) -> None
     """
     assert ran.code == 0, ran.out + ran.err
     report = (ran.folder / "report.md").read_text()
-    assert "found 6.5, expected 6 (off by 0.5 at \\[1, 2\\]; 1 of 12 beyond atol 0.25)" in report
+    assert (
+        "found 6.5, expected 6 (off by 0.5 at \\[1, 2\\]; 1 of 12 elements beyond atol 0.25)"
+        in report
+    )
     assert "12 of 12 elements equal" in report
     kept = sorted(path.name for path in (ran.folder / FOLDER).iterdir())
     assert len(kept) == 4  # two arrays and two notes, of ten trials

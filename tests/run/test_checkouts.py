@@ -135,7 +135,7 @@ def test_what_cannot_be_built_is_said(offered: dict[str, str], tmp_path: Path) -
     assert problem(path="gone").startswith("repo gone is not a folder")
     assert problem(path="own", rev="v9").startswith("rev v9 is not a commit in own")
     assert problem(path="own/own").startswith(
-        "own/own has no pyproject.toml and no setup.py at HEAD"
+        "own/own has no pyproject.toml and no setup.py at revision HEAD"
     )
     said = problem(path="own")
     assert said.startswith("own from own at HEAD (commit ")
@@ -143,7 +143,7 @@ def test_what_cannot_be_built_is_said(offered: dict[str, str], tmp_path: Path) -
     assert str(tmp_path) not in said
     checkouts.write(repository, "own", "1.0", "")
     assert problem(path="own", name="other").endswith(
-        "builds own 1.0; name it own in environment.packages"
+        "builds the package own 1.0; list it as own in environment.packages"
     )
 
 
@@ -311,7 +311,7 @@ def test_a_forged_checkout_is_refused(
         in verdict(no_checkout)
     )
     assert "is not the wheel that own was installed from" in verdict(other_wheel)
-    assert "does not state the contents of the repository for each arm" in verdict(silent)
+    assert "does not record what the repository contained for each arm" in verdict(silent)
 
     files = evident_wheel((ran.folder / WHEEL).read_bytes())
     text = b"NUMBER = 2 # other\n"
@@ -322,7 +322,7 @@ def test_a_forged_checkout_is_refused(
     ]
     other = {**files, "own/__init__.py": text}
     whole = pack_wheel({**other, RECORD: ("\n".join(listed) + "\n").encode()})
-    assert "is not a wheel in the format that runs store" in verdict(
+    assert "is not a wheel in the format that is stored with a run" in verdict(
         installed_from(b"x"), kept=b"x"
     )
     assert "differ from the files of the installed own" in verdict(
@@ -370,6 +370,6 @@ def test_a_package_that_was_never_built_cannot_be_brought_along(
     assert missing.code == 2
     assert (
         "CANNOT TELL: package own of the candidate comes from HEAD of a checkout, but the run"
-        " never built it, because its cells were skipped; run the scenario itself next to that"
-        " checkout" in missing.out
+        " never built it, because its cells were skipped; it cannot be built from the report, so"
+        " run the scenario again next to that checkout" in missing.out
     )

@@ -359,7 +359,9 @@ def test_what_cannot_be_installed_is_told_apart(offered: dict[str, str]) -> None
         EnvironmentProblem, match=r"cannot be installed together: .*picky 1\.0 depends on word<1"
     ):
         provide(asked(picky="1.0", word="1.2"))
-    with pytest.raises(Unavailable, match=r"^Python 3\.98 is not on this machine \(3\."):
+    with pytest.raises(
+        Unavailable, match=r"^Python 3\.98 was not found on this machine \(found: 3\."
+    ):
         provide(Environment(python="3.98"))
     assert all(one.description is None for one in cache.cached())
 

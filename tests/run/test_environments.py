@@ -149,7 +149,7 @@ def test_what_cannot_be_had_is_skipped_and_said(
     (cell,) = no_python.record.judgement.cells
     assert cell.verdict == "SKIPPED"
     assert str(cell.reasons[0]).startswith(
-        "environment of the control: Python 3.99 is not on this machine ("
+        "environment of the control: Python 3.99 was not found on this machine ("
     )
     verified = rankproof("verify", str(no_python.folder), "--signer", fingerprint(no_python))
     assert verified.code == 0, verified.out + verified.err

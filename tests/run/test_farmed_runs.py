@@ -161,7 +161,8 @@ def test_a_node_that_is_not_believed_ends_the_run(farmed: Callable[..., Ran]) ->
     ran = farmed(LocalCluster(count=1, spoil=other_seed))
     assert ran.code == 2
     assert (
-        "node 0 sent an invalid answer: it did not send the requested trial: its seed is" in ran.err
+        "node 0 sent an invalid response: it did not send the requested trial: its seed is"
+        in ran.err
     )
     assert not (ran.results / "latest").exists()
 

@@ -183,8 +183,8 @@ def test_a_name_stays_a_text(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("answers", "message"),
     [
-        ({"error": "torch.OutOfMemoryError"}, "only its last part"),
-        ({"error": "class"}, "not the name of an exception"),
+        ({"error": "torch.OutOfMemoryError"}, "without its module"),
+        ({"error": "class"}, "not a valid exception name"),
         ({"error": "SystemExit"}, "without an error"),
         ({"title": "\udcff"}, "not UTF-8"),
         ({"title": "t" * 81}, "--title has 81 characters"),
@@ -259,14 +259,14 @@ def test_two_releases_of_a_package_are_written_and_run(
     [
         (
             ("--hang", "--error", "ValueError"),
-            "--error is for a bug that raises; leave it out, or leave out --hang",
+            "--error is for a bug that raises; remove this option, or remove --hang",
         ),
         (("--program", "--source", "x"), "--source is for a bug that raises"),
         (
             ("--hang", "--failing", "every"),
             "--failing is for a bug that ends the ranks where it shows",
         ),
-        (("--control", "1.0"), "--control is for --package; leave it out\n"),
+        (("--control", "1.0"), "--control is for --package; remove this option\n"),
         (("--package", "filelock"), "--package filelock needs --control VERSION"),
         (("--package", "no-such-package", "--control", "1.0"), "needs --candidate VERSION"),
         (

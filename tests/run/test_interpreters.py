@@ -38,5 +38,5 @@ def test_a_place_that_cannot_be_read_is_passed_over(
     """
     for place in (str(closed), "x" * 5000, "~there-is-no-such-user/pyenv"):
         monkeypatch.setenv("PYENV_ROOT", place)
-        with pytest.raises(NoInterpreter, match=r"Python 3\.99 is not on this machine"):
+        with pytest.raises(NoInterpreter, match=r"Python 3\.99 was not found on this machine"):
             find_interpreter("3.99")

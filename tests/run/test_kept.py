@@ -57,7 +57,7 @@ def test_a_program_puts_a_file_into_its_folder(tmp_path: Path) -> None:
     ran = run_command(tmp_path, "run", str(folder))
     assert ran.code == 0, ran.out + ran.err
     assert (
-        "found 2.5, expected 2 (off by 0.5 at \\[1\\]; 1 of 2 beyond atol 0.25)"
+        "found 2.5, expected 2 (off by 0.5 at \\[1\\]; 1 of 2 elements beyond atol 0.25)"
         in (ran.folder / "report.md").read_text()
     )
 
@@ -87,7 +87,7 @@ def test_logits_are_compared_as_distributions(tmp_path: Path) -> None:
     ran = run_command(tmp_path, "run", str(folder))
     assert ran.code == 0, ran.out + ran.err
     report = (ran.folder / "report.md").read_text()
-    assert "total is not close: KL" in report
+    assert "total does not match: KL" in report
     assert "at position 1, allowed: 0.01" in report
     fingerprint = find_signer(
         explicit=str(tmp_path / "home/.local/share/rankproof/signing_key")

@@ -45,7 +45,7 @@ def test_the_first_wrong_rung_is_named_with_what_was_found_beside_it(ran: Ran) -
     found = two.attributions["control"]
     words = {cause.what: cause.word for cause in found.causes}
     assert words["already wrong in a world with one rank"] == "excluded"
-    assert words["the ranks do not have the split checkpoint"] == "found"
+    assert words["the ranks do not have the sharded checkpoint"] == "found"
     assert words["a rank does not participate"] == "excluded"
     assert words["a collective returns wrong elements"] == "open"
     assert (found.first_rung, found.where.partition(",")[0]) == (2, "layer 0")
@@ -74,7 +74,7 @@ def test_what_is_wrong_in_a_world_of_one_is_attributed_to_it(tmp_path: Path) -> 
         found = cell.attributions["control"]
         words = {cause.what: cause.word for cause in found.causes}
         assert (words["already wrong in a world with one rank"], found.first_rung) == ("found", 1)
-        assert words["the ranks do not have the split checkpoint"] == "excluded"
+        assert words["the ranks do not have the sharded checkpoint"] == "excluded"
         assert found.remains == "already wrong in a world with one rank"
 
 

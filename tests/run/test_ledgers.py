@@ -293,7 +293,10 @@ def test_a_subject_that_takes_its_ledger_away_does_not_pass(tmp_path: Path) -> N
         # Of the arm that leaves it alone, it has the one call.
         (left,) = cell.control.trials[0].failures
         assert "none of its calls (1) was compared" in left.reasons[0]
-    assert "collectives.ledger was already kept" in (ran.folder / "report.md").read_text()
+    assert (
+        "an artefact named collectives.ledger was already saved"
+        in (ran.folder / "report.md").read_text()
+    )
 
 
 @pytest.mark.whole

@@ -282,8 +282,8 @@ REFUSED: dict[Callable[[Ran], None], str] = {
     another_text_by_its_digest: "does not belong to a library that differs between the arms",
     a_text_more: "does not belong to a library that differs between the arms",
     a_text_less: "is missing",
-    left_out_with_room: "evidence/library must contain exactly the texts that fit within its size limit",
-    left_out_of_nothing: "the run states that it omitted 0{64}, which the arms do not need",
+    left_out_with_room: "evidence/library must contain every text that fits within its size limit, and no others",
+    left_out_of_nothing: "the run lists 0{64} as omitted, although the arms do not need this file",
     a_record_less: "RECORD is missing",
 }
 

@@ -69,6 +69,6 @@ def test_a_file_is_named_from_its_package_down(
     bare = SCENARIO.replace("source: assert thing", "message: x, file: yaml/parser.py")
     linted = rankproof("lint", str(scenario({"scenario.yaml": bare})))
     assert (
-        "must_fail.file: is not enough; add source, the line in this file"
+        "must_fail.file: is not enough to identify the place; add source, the text of that line in this file"
         in linted.out + linted.err
     )

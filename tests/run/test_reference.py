@@ -111,7 +111,7 @@ def test_ranks_are_compared_with_the_reference(ran: Ran, place: Path) -> None:
             ("weights", "float64", [1]),
         ]
     assert (
-        "found 2.25, expected 2 (off by 0.25 at \\[1\\]; 1 of 2 beyond atol 0.125)"
+        "found 2.25, expected 2 (off by 0.25 at \\[1\\]; 1 of 2 elements beyond atol 0.125)"
         in (ran.folder / "report.md").read_text()
     )
     verified = verify(place, ran.folder / "report.md")
@@ -169,7 +169,7 @@ def test_a_reference_that_gives_two_answers_decides_nothing(tmp_path: Path) -> N
     (cell,) = ran.record.judgement.cells
     assert [reason.code for reason in cell.reasons] == [VerdictCode.REFERENCE_DIFFERS]
     assert (
-        "the reference returned different results in two runs: check same: logits is not close: found"
+        "the reference returned different results in two runs: check same: logits does not match: found"
         in str(cell.reasons[0])
     )
     assert verify(tmp_path, ran.folder / "report.md").code == 0
@@ -228,8 +228,8 @@ def test_what_ranks_read_of_the_reference_stays_as_it_is(tmp_path: Path, what: s
     assert ran.code != 0, ran.out
     name = "weights.npy" if "kept[" in what else "mine.npy"
     message = (
-        f"a rank of cell ranks=2,backend=none changed {name} of the reference, which other ranks"
-        " read"
+        f"a rank of cell ranks=2,backend=none changed the reference's {name}, which other"
+        " ranks read"
     )
     assert message in ran.out + ran.err
     assert "Traceback" not in ran.out + ran.err

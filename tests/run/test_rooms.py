@@ -85,7 +85,7 @@ def test_a_cold_cache_is_cold_in_every_trial_of_every_run(
         assert ran.record.judgement.verdict == "FAIL"
         assert len(ran.record.run.server_pids) == jobs
     assert verified(ran, rankproof)
-    lanes = "separate for worlds that run in parallel, and emptied before each world; shared on purpose: the compiler caches in"
+    lanes = "separate for worlds that run in parallel, and emptied before each world starts. Shared on purpose: the compiler caches in"
     assert lanes in (ran.folder / "appendix.md").read_text()
     assert "were recreated before each world" in (ran.folder / "report.md").read_text()
     shared = rankproof("run", place, *FEW, "--set", "world.home=shared", env=env)
@@ -119,7 +119,7 @@ def test_a_home_of_the_scenario_is_copied_for_each_world_and_in_the_evidence(
         [".config/tool/settings"],
     )
     assert all("house" not in file for arm in ran.record.arms.values() for file in arm.files)
-    copied = "emptied before each world, beginning with a copy of `house`; shared on purpose"
+    copied = "before each world starts; each world begins with a copy of `house`. Shared on purpose"
     assert copied in (ran.folder / "appendix.md").read_text()
     report = (ran.folder / "report.md").read_text()
     assert f"| `{HOME_INPUT}` | house | " in report

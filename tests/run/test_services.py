@@ -592,7 +592,9 @@ def test_a_control_may_have_to_fail_by_its_server(served: Callable[..., Ran]) ->
     ran = served(text)
     assert ran.code == 0, ran.out + ran.err
     report = (ran.folder / "report.md").read_text()
-    assert "The control failed as required in 5 of 5 trials: engine-serves failed (" in report
+    assert (
+        "The control failed as required in 5 of 5 trials: check `engine-serves` failed (" in report
+    )
     of_two = text.replace("ranks: [1]", "ranks: [2]").replace(
         "engine-serves, ranks: every", "engine-serves, ranks: [0]"
     )

@@ -96,7 +96,9 @@ def test_the_tested_files_are_listed_for_sha256sum(signed: Signed) -> None:
     found = RecordReplay().judge(
         lambda name: short if name.endswith("source-files.sha256") else signed.read(name), listed
     )
-    assert found == "evidence/source-files.sha256 is not the list of the files in evidence/source"
+    assert found == (
+        "evidence/source-files.sha256 is missing or does not match the files in evidence/source"
+    )
 
 
 def test_a_failed_run_says_failed(pair: Pair) -> None:

@@ -83,7 +83,8 @@ def test_one_trial_of_each_arm_is_printed_and_nothing_is_left(
     assert digest(candidate.partition("rank 0 kept")[2], "sums") != digest(kept, "sums")
     assert re.search(r"    holds  met +rank 0: thing thing; rank 1: ", candidate)
     assert re.search(
-        r"    FAILS  met +rank 1: no event met: AssertionError at 'assert thing'\n", control
+        r"    FAILS  met +rank 1: event met was not reported: AssertionError at 'assert thing'\n",
+        control,
     )
     assert re.search(r" s  rank.error +AssertionError at 'assert thing'\n", control)
     worlds = r"5 \+ 2 trials in 2 cells, \d+ worlds? at a time"
@@ -108,7 +109,9 @@ def test_a_page_is_enough_to_see_what_happened(scenario: Write, rankproof: Run) 
     assert (
         "    ranks 1-4: no event from the subject; raised AssertionError at 'assert thing'" in lines
     )
-    assert re.search(r"FAILS +met +rank 1: no event met: AssertionError at 'assert thing'", ran.out)
+    assert re.search(
+        r"FAILS +met +rank 1: event met was not reported: AssertionError at 'assert thing'", ran.out
+    )
     assert re.search(r"last output of rank [1-4]:\n(.*\n){2}.*AssertionError", ran.out)
     assert lines[-1] == "  --all prints every event, check, log and array of these trials"
 
@@ -156,7 +159,7 @@ def test_a_control_that_passes_says_so(scenario: Write, rankproof: Run) -> None:
         "--try",
     )
     assert ran.code == 2
-    assert "  control: did NOT fail as required: check met passed on every rank" in ran.out
+    assert "  control: did NOT fail as required: check `met` passed on every rank" in ran.out
 
 
 @pytest.mark.slow

@@ -94,19 +94,19 @@ def test_b_is_compared_with_a_rank_for_rank(ran: Ran, place: Path) -> None:
     (cell,) = ran.record.judgement.cells
     assert cell.control is not None
     assert [(way.what, way.ranks, way.count) for way in cell.control.how] == [
-        ("check logits detects the defect", [0, 1], 4),
-        ("check loss detects the defect", [1], 4),
+        ("check `logits` detects the defect", [0, 1], 4),
+        ("check `loss` detects the defect", [1], 4),
     ]
     strikes = [strike for trial in cell.control.trials for strike in trial.strikes]
     assert all(strike.proved for strike in strikes)
     assert len({strike.description for strike in strikes}) > 4  # each trial has its own element
     assert ran.record.changed == ['-with: {"fast":false}', '+with: {"fast":true}']
     assert (
-        "B with the defect never failed the check ids, so this run does not show that it can fail."
+        "B with the defect never failed the check `ids`, so this run does not show that it can fail."
         in ran.record.judgement.unshown
     )
     assert (
-        "A and b were bit-identical in every trial that passed, by the checks loss, logits and ids, so"
+        "A and b were bit-identical in every trial that passed, by the checks `loss`, `logits` and `ids`, so"
         " this run does not show that the values that they compare depend on the difference between a and b."
         in ran.record.judgement.unshown
     )
@@ -188,7 +188,7 @@ def test_bits_are_told_of_trials_that_passed(tmp_path: Path) -> None:
             2,
             VerdictCode.CONTROL_NOT_AS_STATED,
             (
-                "check loss passed on every rank: it allows atol 0.125, but an element of"
+                "check `loss` passed on every rank: it allows atol 0.125, but an element of"
                 " score.loss was changed by 0.0625"
             ),
         ),

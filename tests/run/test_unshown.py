@@ -50,7 +50,7 @@ def test_what_a_pass_does_not_show_is_told(scenario: Write, rankproof: Run) -> N
         told
         == ran.record.judgement.unshown
         == [
-            "No check covers rank 1, except for how it exited (world size 2).",
+            "No check covers what rank 1 does, only how it exits (world size 2).",
             f"{SILENT} (observe: collectives would record it), so each rank may have worked alone.",
             f"The axis speed {UNCHANGED}",
         ]
@@ -133,15 +133,19 @@ def meet(context, *, broken):
     never = (
         "The control never failed the checks {}, so this run does not show that they can fail ({})."
     )
-    assert never.format("met, ended, nobody-left and alike", "ranks=2,backend=none") in told, told
     assert (
-        never.format("met, ended, nobody-left, same and alike", "ranks=3,backend=none") in told
+        never.format("`met`, `ended`, `nobody-left` and `alike`", "ranks=2,backend=none") in told
     ), told
     assert (
-        "The control failed the check same only because it reported nothing to compare, so this run"
-        " does not show that it detects a wrong value (ranks=2,backend=none)." in told
+        never.format("`met`, `ended`, `nobody-left`, `same` and `alike`", "ranks=3,backend=none")
+        in told
+    ), told
+    assert (
+        "The control failed the check `same` only because its ranks reported nothing to compare, so"
+        " this run does not show that the check detects a wrong value (ranks=2,backend=none)."
+        in told
     )
     assert (
-        "Check alike saw a single value in this run, so a subject that always reports that value would pass."
+        "Check `alike` saw a single value in this run, so a subject that always reports that value would pass."
         in told
     )

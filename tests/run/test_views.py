@@ -310,7 +310,7 @@ def test_junit_of_a_run(pair: Pair) -> None:
     told = properties(found)
     assert (told["seed"], told["verdict"]) == ("7", "PASS")
     assert told["control must fail"].startswith(
-        "in every trial, check met fails on every rank but 0"
+        "in every trial, the check 'met' fails on every rank but 0"
     )
     (case,) = found.findall("testcase")
     assert (case.get("classname"), case.get("name")) == ("meet", "ranks=2,backend=none")

@@ -87,10 +87,10 @@ def test_an_arms_environment_takes_the_place_of_the_subjects() -> None:
             "environment.packages.it.rv: is not a known key here",
         ),
         ("{packages: {it: {path: /it}}}", "must be a path relative to the scenario's folder"),
-        ('{packages: {it: {path: ../it, rev: "--all"}}}', "cannot begin with a hyphen"),
+        ('{packages: {it: {path: ../it, rev: "--all"}}}', "must not begin with a hyphen"),
         (
             '{requirements: r.txt, packages: {it: "1"}}',
-            "has it, but with requirements, packages may contain only checkouts",
+            "contains it, but when `requirements` is set, `packages` may contain only checkouts",
         ),
         ("{requirements: ../r.txt}", "must stay inside the scenario's folder"),
         ('{packages: {torch: "2.13.0"}, torch: cuda}', "environment.torch: must be cpu or any"),

@@ -293,7 +293,7 @@ def test_ranks_are_placed_as_it_is_written() -> None:
             "for",
             "less than world.deadline",
         ),
-        (["id: f, kind: start-order, ranks: [0, 1], gap: 1s"], "ranks", "must be every"),
+        (["id: f, kind: start-order, ranks: [0, 1], gap: 1s"], "ranks", 'must be "every"'),
         (["id: f, kind: start-order, ranks: every, gap: 30s"], "gap", "before world.deadline"),
         (
             ["id: f, kind: read-only, ranks: [1], at: a, folder: /tmp"],

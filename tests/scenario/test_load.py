@@ -230,7 +230,7 @@ def test_lint_says_what_a_run_will_not_show(folder: Path) -> None:
                 " earlier event"
             ),
         ),
-        ("checks", "no check covers rank 1, except for how it exited (world size 2)"),
+        ("checks", "no check covers what rank 1 does, only how it exits (world size 2)"),
     ]
     wide = (
         NARROW.replace("[0], event", "every, event")

@@ -75,7 +75,7 @@ def test_each_cause_is_excluded_found_or_open() -> None:
     found = attributed(WRONG, alike="torch differs")
     assert found is not None
     assert words(found) == {
-        "the ranks do not have the split checkpoint": "open",
+        "the ranks do not have the sharded checkpoint": "open",
         "a rank does not participate": "open",
         "the environments of the ranks differ": "found",
         "the ranks' collective calls differ": "excluded",
@@ -90,7 +90,7 @@ def test_nothing_found_is_unattributed_and_nothing_wrong_is_nothing() -> None:
     """A check that holds, or had nothing to compare, shows no wrong output."""
     found = attributed(WRONG)
     assert found is not None
-    assert found.remains.startswith("unattributed")
+    assert found.remains.startswith("the cause is unknown")
     assert attributed(finding("same", "equivalent")) is None
     assert attributed(finding("same", "equivalent", "was not kept", uncompared=True)) is None
 

@@ -166,12 +166,14 @@ def text_of(history: History, *findings: Finding, stated: dict[str, Any] | None 
 
 def test_what_is_said_of_a_check_that_failed_otherwise() -> None:
     """Where nothing is known of why it may have held nothing stands in its place."""
-    assert text_of(fallen(BOTH), finding(1)) == "check ready failed on rank 1 instead of ranks 1, 2"
-    assert text_of(fallen(BOTH), finding()) == "check ready passed on every rank"
+    assert (
+        text_of(fallen(BOTH), finding(1)) == "check `ready` failed on rank 1 instead of ranks 1, 2"
+    )
+    assert text_of(fallen(BOTH), finding()) == "check `ready` passed on every rank"
     other = finding(0, check="ended")
     assert (
         text_of(fallen(BOTH), finding(), other)
-        == "check ready passed on every rank; ended failed instead"
+        == "check `ready` passed on every rank; `ended` failed instead"
     )
 
 

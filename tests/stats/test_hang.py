@@ -215,7 +215,7 @@ def test_where_ranks_stood_is_shown_with_their_source() -> None:
     )
     assert looped is not None
     said = (
-        "The world looped, busy for 90 % of the time or more and within the same lines, for 2.5 s."
+        "The world looped, busy for 90% of the time or more and within the same lines, for 2.5 s."
     )
     assert (looped.proof, BUSY_SHARE) == (said, 0.9)
     assert found.ranks[0].calls == [

@@ -274,4 +274,4 @@ def test_of_a_check_that_compared_nothing_the_reason_is_said() -> None:
     finding = Finding(check="in-step", kind="ledger-agrees", ranks=ranks)
     found = does_not_say_why(HangsAt(function="combine", fails="in-step"), [finding])
     assert found is not None
-    assert found.text == "it hung, but check in-step compared nothing: it left no ledger"
+    assert found.text == "it hung, but check `in-step` compared nothing: it left no ledger"

@@ -357,4 +357,5 @@ def test_a_value_that_the_reason_ends_with_is_said_once() -> None:
     """Of a text, too, which the reason has in quotes."""
     assert states('must be "nan", found "1.0"', "1.0")
     assert states("must be 2, found 1", "1")
+    assert states(r'must be "a\n b", found "a\nb"', "a\nb")
     assert not states("rank 1 ended", "1.0")

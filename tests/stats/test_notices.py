@@ -118,7 +118,7 @@ def test_a_notice_is_on_the_first_screen_once_per_trial() -> None:
     assert notice.path == "evidence/ranks-2-backend-gloo/candidate-00000/events.jsonl"
     assert first_screen(found).startswith("Two tokens are unknown (4 trials)")
     assert first_screen(judged(TEXT)) == (
-        "No notice, no Python warning, no traceback, and nothing unusual about the run."
+        "No notices, Python warnings or tracebacks, and nothing unusual about the run."
     )
 
 

@@ -135,7 +135,7 @@ def test_counts_that_cannot_be() -> None:
         mcnemar(-1, 0)
     with pytest.raises(ValueError, match="between 0 and the number of trials"):
         fisher_two_sided(2, 1, 0, 1)
-    with pytest.raises(ValueError, match="at most 3, the number of pairs"):
+    with pytest.raises(ValueError, match="between 0 and 3, the number of pairs"):
         pairs_to_tell(2, 2, 3)
 
 

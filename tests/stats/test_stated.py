@@ -77,7 +77,7 @@ def test_signals_codes_and_checks_alone() -> None:
     ]
     assert ends({"signal": "SIGSEGV"}, killed) == [StatedEnd("SIGSEGV", "", "", (1,))]
     (alone,) = ends({}, killed, reason="was null")
-    assert alone == StatedEnd("ready failed", "because", "was null", (1,))
+    assert alone == StatedEnd("check `ready` failed", "because", "was null", (1,))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from harness.events import Event
 from harness.forms.strict_json import JSON
 from harness.history import CODED_END, LEDGERS_COMPARED
-from harness.report.blocks import BulletList, Foreign
+from harness.report.blocks import BulletList, with_code
 from harness.report.limits import limits_section
 from harness.report.summary import UNSHOWN_SHOWN, first_screen
 from harness.report.terminal import render_terminal
@@ -114,11 +114,11 @@ def test_ranks_that_no_check_asks_are_named() -> None:
     text += "  - {id: ended, kind: exit, ranks: every}\n"
     found = judged(text, control=lambda _: broken(ranks=(0,)))
     assert found.verdict == "PASS"
-    assert found.unshown == ["No check covers rank 1, except for how it exited (world size 2)."]
+    assert found.unshown == ["No check covers what rank 1 does, only how it exits (world size 2)."]
     assert (
         judged(text.replace("[0]", "[1]"), control=lambda _: broken())
         .unshown[0]
-        .endswith("check covers rank 0, except for how it exited (world size 2).")
+        .endswith("check covers what rank 0 does, only how it exits (world size 2).")
     )
     compared = "  - {id: same, kind: agree, ranks: [0], against: 1, value: decode.ids}\n"
     assert not any("how it exited" in sentence for sentence in judged(text + compared).unshown)
@@ -150,13 +150,14 @@ def test_a_check_that_no_control_failed_is_named() -> None:
     found = judged(text)
     assert found.verdict == "PASS"
     assert found.unshown == [
-        "The control never failed the check spoke, so this run does not show that it can fail."
+        "The control never failed the check `spoke`, so this run does not show that it can fail."
     ]
     never = judged(text, control=healthy)
     assert never.verdict == "INCONCLUSIVE"
     assert any("the control never failed a check, so" in reason for reason in never.reasons)
     assert any(
-        "The control never failed the checks ready and spoke, so" in each for each in never.unshown
+        "The control never failed the checks `ready` and `spoke`, so" in each
+        for each in never.unshown
     )
 
 
@@ -314,9 +315,10 @@ def test_the_report_shows_it_all() -> None:
     assert (len(shown), len(more)) == (2, 2)
     whole = record().model_copy(update={"judgement": found})
     first = render_terminal(first_screen(whole), 2_000).plain
-    assert f"Not shown   {' '.join(shown)} Failure rates below " in first
+    words = " ".join(shown).replace("`", "")  # a terminal shows names of checks in another style
+    assert f"Not shown   {words} Failure rates below " in first
     (items,) = [block.items for block in limits_section(whole) if isinstance(block, BulletList)]
-    assert list(items[: len(more)]) == [Foreign(sentence) for sentence in more]
+    assert list(items[: len(more)]) == [with_code(sentence) for sentence in more]
 
 
 def chosen(ids: Callable[[int], list[int]]) -> list[Event]:
@@ -351,7 +353,7 @@ def test_values_that_never_vary_are_told(
         candidate=lambda _: chosen(candidate),
         control=lambda _: broken() if control is None else chosen(control),
     )
-    words = "Check same saw a single value in this run, so a subject that always reports that value would pass."
+    words = "Check `same` saw a single value in this run, so a subject that always reports that value would pass."
     assert [one for one in judgement.unshown if "single value" in one] == ([words] if told else [])
 
 
@@ -408,8 +410,8 @@ def test_a_check_that_failed_for_want_of_a_value_is_named() -> None:
     found = judged(text, control=silent)
     assert found.verdict == "PASS", found.reasons
     said = (
-        "The control failed the check text only because it reported nothing to compare, so this run"
-        " does not show that it detects a wrong value."
+        "The control failed the check `text` only because its ranks reported nothing to compare, so"
+        " this run does not show that the check detects a wrong value."
     )
     assert said in found.unshown
 
@@ -457,7 +459,7 @@ def test_a_control_that_reports_nothing_has_shown_no_wrong_value(
     ]
     found = judged(text, candidate=lambda _: chosen(lambda _: [1, 2]), control=lambda _: lost)
     assert found.verdict == "PASS", found.reasons
-    words = "only because it reported nothing to compare, so this run does not show that"
+    words = "only because its ranks reported nothing to compare, so this run does not show that"
     assert any(words in sentence and "same" in sentence for sentence in found.unshown) is is_told
 
 
@@ -469,6 +471,6 @@ def test_a_check_is_named_in_the_cells_whose_control_never_failed_it() -> None:
 
     of_cells = iter([talking(2), broken()])
     found = judged(text, control=lambda _: next(of_cells))
-    held = "The control never failed the check ready, so this run does not show that it can fail"
+    held = "The control never failed the check `ready`, so this run does not show that it can fail"
     assert f"{held} (ranks=2,backend=gloo,size=1)." in found.unshown
     assert not any("size=2" in sentence for sentence in found.unshown)

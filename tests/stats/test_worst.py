@@ -88,7 +88,7 @@ def test_the_largest_share_is_shown_whichever_trial_it_is_in(index: int, rank: i
     one = worst(found, "loss")
     assert (one.index, one.ranks, one.shown, one.share) == (index, [rank], "1.5", 0.75)
     assert one.evidence == f"evidence/ranks-2-backend-gloo/candidate-{index:05d}/events.jsonl"
-    seen = f"Worst result of `loss`, on rank {rank}: 1.5, 75 % of the limit (trial {index})"
+    seen = f"Worst result of `loss`, on rank {rank}: 1.5 (75% of the limit, trial {index})"
     assert seen in candidate_row(found)
     assert "2 other checks also passed in every trial." in candidate_row(found)
 
@@ -126,7 +126,7 @@ def test_the_checks_nearest_to_their_limits_are_shown() -> None:
         "  - {id: more, kind: at-most, ranks: every, value: score.loss, to: 1}\n"
     )
     row = candidate_row(judged(*losses((0.5, 0.25)), text=text))
-    first, second = row.index("`most`, on rank 0: 0.5, 83.3 %"), row.index("`more`, on rank")
+    first, second = row.index("`most`, on rank 0: 0.5 (83.3%"), row.index("`more`, on rank")
     assert first < second
     assert "`loss`" not in row
 
@@ -138,7 +138,7 @@ def test_a_value_without_a_share_is_a_value(loss: float) -> None:
     assert worst(found, "loss").share in (None, 0.0)
     found.model_dump_json()
     row = candidate_row(found)
-    assert "% of the limit" not in row or "0 % of the limit" in row
+    assert "% of the limit" not in row or "0% of the limit" in row
 
 
 def test_a_share_that_is_no_number_is_none() -> None:
@@ -156,5 +156,5 @@ def test_without_a_scale_values_are_shown() -> None:
         "  - {id: loss, kind: at-most, ranks: every, value: score.loss, to: 2}\n", ""
     )
     row = candidate_row(judged(*[healthy()] * 4, text=text))
-    assert "`text` passed in every trial; in trial 0, every rank reported Hello world" in row
+    assert "`text` passed in every trial; in trial 0, every rank reported `Hello world`" in row
     assert "1 other check also passed in every trial." in row

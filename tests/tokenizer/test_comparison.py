@@ -150,5 +150,5 @@ def test_a_form_is_compared_with_a_form_only() -> None:
     assert side.pieces is not None
     form = serialised_form(side.pieces)
     assert compare(side, side) == compare(form, form) == []
-    with pytest.raises(TypeError, match="another form"):
+    with pytest.raises(TypeError, match="another Form"):
         compare(side, form)

@@ -278,7 +278,9 @@ def test_a_model_file_alone_is_refused(piece_model: Path) -> None:
     """A folder without a tokenizer.json is not guessed at."""
     from harness.tokenizer import Unreadable
 
-    with pytest.raises(Unreadable, match="A transformers class decides"):
+    with pytest.raises(
+        Unreadable, match="What other files encode to depends on the transformers class"
+    ):
         identify_folder(piece_model)
 
 

@@ -84,9 +84,12 @@ BAD: dict[str, tuple[bytes, str]] = {
         "out of vocabulary",
     ),
     "two tokens with one id": (with_token("zz", 5), "share the id 5"),
-    "an id of 2^32 - 1": (with_token("zz", 2**32 - 1), "beyond every model's embedding"),
+    "an id of 2^32 - 1": (with_token("zz", 2**32 - 1), "outside the vocabulary of every model"),
     "an added token that takes another's id": (with_added("<zz>", 5), "share the id 5"),
-    "an added token of 2^32 - 1": (with_added("<zz>", 2**32 - 1), "beyond every model's embedding"),
+    "an added token of 2^32 - 1": (
+        with_added("<zz>", 2**32 - 1),
+        "outside the vocabulary of every model",
+    ),
     "an added token with two ids": (with_added("a", 4711), "has two ids"),
     "a broken pattern": (with_(pre_tokenizer=split_at("(")), "Oniguruma error"),
     "a table that panics": (

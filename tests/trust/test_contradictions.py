@@ -334,7 +334,7 @@ def test_a_part_that_ran_another_release_is_refused(one_part: Files) -> None:
 def test_the_name_of_a_search_bears_its_time(one_part: Files) -> None:
     """A search that was begun at another time than its name says is refused."""
     told = in_search(one_part, lambda facts: facts.update(made="2026-11-22T20:49:43Z"))
-    assert "does not contain its time" in why_not(told)
+    assert "does not contain its start time" in why_not(told)
 
 
 @pytest.mark.parametrize(

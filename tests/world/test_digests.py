@@ -86,7 +86,11 @@ def test_every_transfer_of_mlx_is_whole_where_it_is_evaluated(digested: Callable
     ("how", "why", "left"),
     [
         ("not waited", "no Python code waited for it", 1),
-        ("several", "all_reduce_coalesced: it has several tensors", 1),
+        (
+            "several",
+            "all_reduce_coalesced: it has several tensors, but only one can be digested",
+            1,
+        ),
         ("from anybody", "", 1),
         ("not finite", "", 1),
     ],

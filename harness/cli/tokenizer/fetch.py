@@ -122,13 +122,14 @@ def _wanted(
         )
     if lock.repository is None:
         raise SourceRefused(
-            f"{options.lock} was made from a folder, so there is no hub to fetch it from"
+            f"{options.lock} was made from a local folder, so its files cannot be fetched from a"
+            " hub; copy that folder, or pass a lock file that was made from a repository"
         )
     yield lock.repository, None, [], None
     for record in lock.models:
         if record.repository is None:
             print(
-                f"{record.path}: the lock has its digest, but no repository to fetch it from",
+                f"{record.path}: the lock file has its digest, but no repository to fetch it from",
                 file=sys.stderr,
             )
         else:

@@ -164,7 +164,7 @@ def verify_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "source",
         metavar="SOURCE",
-        help="a folder (starting with ./, / or ~), or org/model as in the lock",
+        help="a folder (starting with ./, / or ~), or org/model as in the lock file",
     )
     parser.add_argument(
         "--lock",
@@ -179,7 +179,7 @@ def verify_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="model file that the lock must contain",
+        help="model file that the lock file must contain",
     )
     sources(parser)
 
@@ -220,8 +220,8 @@ VERIFY = TokenizerCommand(
     description=(
         "Checks whether a folder, or a repository at the locked commit, is still the locked"
         " tokenizer, and shows what differs. Exits 0 if it is the same, 1 if it differs, 2 if"
-        " undecided, 64 if the lock or the source may not be used. The tokenizer's own code is"
-        " run only if it matches the lock."
+        " undecided, 64 if the lock file or the source may not be used. The tokenizer's own code is"
+        " run only if it matches the lock file."
     ),
     arguments=verify_arguments,
     main=verify_main,

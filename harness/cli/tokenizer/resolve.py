@@ -196,12 +196,10 @@ def _say_doctor(state: Health, *, as_json: bool) -> None:
 
 
 DOCTOR = TokenizerCommand(
-    help=(
-        "check that each GGUF model in a folder has a tokenizer that loads and round-trips texts"
-    ),
+    help="check that each GGUF model in a folder has a tokenizer that loads and round-trips text",
     description=(
         "For each GGUF model in a folder: checks the file, finds its tokenizer, loads the"
-        " tokenizer in a process with limits, and encodes and decodes texts. Exits 0 if all is"
+        " tokenizer in a process with limits, and encodes and decodes text. Exits 0 if all is"
         " well, 1 if something is wrong, 2 if something could not be tried."
     ),
     arguments=doctor_arguments,

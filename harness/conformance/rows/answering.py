@@ -100,7 +100,7 @@ def ask_max_tokens(setting: Setting) -> Asking[RowFinding]:
         found.append(answer.text)
     stream = yield from honoured(streamed(setting, "5 tokens, streamed", max_tokens=5))
     if stream.finish not in ("length", "stop"):
-        fact = f"streamed: finish reason {stream.finish}, expected length or stop"
+        fact = f"streamed: the finish reason is {stream.finish}, expected length or stop"
         raise Judged("VIOLATES", "finish", fact)
     if stream.usage is not None:
         demand_length(stream, 5)
@@ -116,16 +116,17 @@ def ask_max_tokens(setting: Setting) -> Asking[RowFinding]:
 def demand_length(answer: Answer, count: int) -> None:
     """Demand that an answer has at most so many tokens, and says when that ended it."""
     if answer.usage is None:
-        raise Judged("CANNOT TELL", "uncounted", "the server does not report its usage")
+        raise Judged("CANNOT TELL", "uncounted", "the server does not report token usage")
     made = answer.usage.completion
     if made > count:
-        raise Judged(
-            "VIOLATES", "length", f"{made} tokens, although at most {count} were requested"
-        )
+        fact = f"the server reported {plural(made, 'token')}, but at most {count} were requested"
+        raise Judged("VIOLATES", "length", fact)
     if answer.finish == "length" and made < count:
-        raise Judged("VIOLATES", "finish", f"finish reason length after {made} of {count} tokens")
+        raise Judged(
+            "VIOLATES", "finish", f"the finish reason is length after only {made} of {count} tokens"
+        )
     if made == count and answer.finish not in ("length", "stop"):
-        fact = f"finish reason {answer.finish} after {count} tokens, expected length or stop"
+        fact = f"the finish reason is {answer.finish} after {count} tokens, expected length or stop"
         raise Judged("VIOLATES", "finish", fact)
 
 
@@ -153,7 +154,7 @@ def ask_models(setting: Setting) -> Asking[RowFinding]:
         raise Judged(
             "VIOLATES",
             "error",
-            f"the server returned no list of models ({exchange.status or exchange.ended})",
+            f"the server did not return a list of models ({exchange.status or exchange.ended})",
         )
     try:
         value = strict_json(exchange.body())
@@ -182,7 +183,7 @@ def ask_usage(setting: Setting) -> Asking[RowFinding]:
         completion(setting, "longer prompt", prompt=f"{prompt} {prompt} {prompt}")
     )
     if short.usage is None or long.usage is None:
-        raise Judged("VIOLATES", "missing", "an answer contains no usage")
+        raise Judged("VIOLATES", "missing", "a response contains no usage field")
     for usage in (short.usage, long.usage):
         if usage.prompt + usage.completion != usage.total:
             raise Judged("VIOLATES", "sum", f"usage does not add up: {usage}")
@@ -191,7 +192,9 @@ def ask_usage(setting: Setting) -> Asking[RowFinding]:
         raise Judged("VIOLATES", "prompt", fact)
     stream = yield from honoured(streamed(setting, "streamed"))
     if stream.usage is None:
-        raise Judged("VIOLATES", "missing", "a stream contains no usage, although it was requested")
+        raise Judged(
+            "VIOLATES", "missing", "a stream contains no usage field, although it was requested"
+        )
     if stream.text == short.text:
         demand_same("usage", "usage", str(short.usage), str(stream.usage))
     return conforms(f"{short.usage}, whole and streamed")
@@ -218,7 +221,7 @@ def ask_chat_template(setting: Setting) -> Asking[RowFinding]:
 
 def _demand_counted(answer: Answer, counts: list[int], what: str) -> None:
     if answer.usage is None:
-        raise Judged("VIOLATES", "missing", "an answer contains no usage")
+        raise Judged("VIOLATES", "missing", "a response contains no usage field")
     if answer.usage.prompt not in counts:
         made = " or ".join(map(str, counts))
         raise Judged(
@@ -250,7 +253,7 @@ def ask_chat(setting: Setting) -> Asking[RowFinding]:
         raise Judged("VIOLATES", "schema", "; ".join(stream.problems))
     if whole.usage is not None:
         if stream.usage is None:
-            fact = "a stream contains no usage, although it was requested"
+            fact = "a stream contains no usage field, although it was requested"
             raise Judged("VIOLATES", "missing", fact)
         demand_same("usage", "usage", str(whole.usage), str(stream.usage))
         if whole.usage.prompt + whole.usage.completion != whole.usage.total:

@@ -202,7 +202,7 @@ def ask_parameters_together(setting: Setting) -> Asking[RowFinding]:
     if has_seeds and differing:
         raise Judged("CANNOT TELL", "close", f"{len(differing)} of {len(SEEDS)} samples differ")
     names = ", ".join([*kept, *(["seed"] if has_seeds else [])])
-    return conforms(f"{names}: honoured by {len(requests)} clients at the same time")
+    return conforms(f"{names}: honoured for {len(requests)} concurrent clients")
 
 
 def ask_health(setting: Setting) -> Asking[RowFinding]:

@@ -86,9 +86,13 @@ def ask_no_cross_talk(setting: Setting) -> Asking[RowFinding]:
         own = alone[number]
         if not answer.is_answer:
             if answer.is_refusal or answer.status in BUSY or exchange.ended == "timed out":
-                raise Judged("CANNOT TELL", "unanswered", f"{2 * CLIENTS} clients: {answer.error}")
+                raise Judged(
+                    "CANNOT TELL",
+                    "unanswered",
+                    f"with {2 * CLIENTS} concurrent clients: {answer.error}",
+                )
             raise Judged(
-                "VIOLATES", "error", f"{2 * CLIENTS} clients at the same time: {answer.error}"
+                "VIOLATES", "error", f"with {2 * CLIENTS} concurrent clients: {answer.error}"
             )
         others = {text for place, text in enumerate(alone) if place % CLIENTS != number % CLIENTS}
         if answer.text != own and answer.text in others:
@@ -209,7 +213,7 @@ def ask_bad_requests(setting: Setting) -> Asking[RowFinding]:
         answer = read(exchange)
         yield from demand_unharmed(setting, before, request.label)
         if not answer.is_refusal and not answer.is_answer and not odd:
-            odd = f"{request.label}: neither an answer nor a refusal: {answer.error}"
+            odd = f"{request.label}: the server neither answered nor refused the request: {answer.error}"
     if odd:
         raise Judged("VIOLATES", "error", odd)
     return conforms(

@@ -70,7 +70,7 @@ def ask_chat_stop(setting: Setting) -> Asking[RowFinding]:
                 fact = f"{mode}, stop {stop!r}: {shown(answer.text)}, not {shown(wanted)}"
                 raise Judged("VIOLATES", about, fact)
             if answer.finish != "stop":
-                raise Judged("VIOLATES", "finish", f"{mode}: finish reason {answer.finish}")
+                raise Judged("VIOLATES", "finish", f"{mode}: the finish reason is {answer.finish}")
     if not stops:
         raise Judged("CANNOT TELL", "no stop", "no part of any answer can be used as a stop string")
     return conforms(f"ends before each of {stops}, whole and streamed")

@@ -82,7 +82,9 @@ def ask_stop_string(setting: Setting) -> Asking[RowFinding]:
                     fact = f"{mode}, stop {stop!r}: {shown(answer.text)}, not {shown(wanted)}"
                     raise Judged("VIOLATES", about, fact)
                 if answer.finish != "stop":
-                    raise Judged("VIOLATES", "finish", f"{mode}: finish reason {answer.finish}")
+                    raise Judged(
+                        "VIOLATES", "finish", f"{mode}: the finish reason is {answer.finish}"
+                    )
     if not stops:
         raise Judged("CANNOT TELL", "no stop", "no part of any answer can be used as a stop string")
     return conforms(f"ends before each of {stops}, alone and in a list, whole and streamed")
@@ -208,9 +210,15 @@ def ask_echo(setting: Setting) -> Asking[RowFinding]:
     for make, mode in ((completion, "whole"), (streamed, "streamed")):
         answer = yield from honoured(make(setting, f"echo, {mode}", echo=True))
         if not answer.text.lstrip().startswith(prompt):
-            how = "ignored" if answer.text == base.text else f"the text is {shown(answer.text)}"
-            raise Judged("VIOLATES", "echo", f"{mode}: the prompt does not come first: {how}")
-    return conforms("the prompt comes first, whole and streamed")
+            how = (
+                "echo was ignored"
+                if answer.text == base.text
+                else f"the text is {shown(answer.text)}"
+            )
+            raise Judged(
+                "VIOLATES", "echo", f"{mode}: the response does not start with the prompt: {how}"
+            )
+    return conforms("the response starts with the prompt, whole and streamed")
 
 
 def demand_repeated(found: Mapping[str, str]) -> None:

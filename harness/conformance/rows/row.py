@@ -251,7 +251,9 @@ def honoured(request: HTTPRequest) -> Asking[Answer]:
     if exchange.ended == "timed out" or answer.status in BUSY:
         raise Judged("CANNOT TELL", "unanswered", f"{request.label}: {answer.error}")
     raise Judged(
-        "VIOLATES", "error", f"{request.label}: neither an answer nor a refusal: {answer.error}"
+        "VIOLATES",
+        "error",
+        f"{request.label}: the server neither answered nor refused the request: {answer.error}",
     )
 
 

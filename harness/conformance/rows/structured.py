@@ -139,7 +139,7 @@ def _demand_call(answer: Answer, mode: str) -> Any:
         raise Judged("VIOLATES", "ignored", fact)
     call = answer.tools[0]
     if call.name != TOOL:
-        raise Judged("VIOLATES", "name", f"{mode}: it calls {call.name!r}, not {TOOL!r}")
+        raise Judged("VIOLATES", "name", f"{mode}: the answer calls {call.name!r}, not {TOOL!r}")
     value = _demand_object(call.arguments, answer.finish, f"{mode}: the arguments")
     _demand_schema(value, f"{mode}: the arguments")
     return value

@@ -115,9 +115,12 @@ def facts_of(
     """
     chosen = list(targets) or [name for name, engine in ENGINES.items() if not engine.lacks()]
     if not chosen:
-        raise Nothing(f"none of {', '.join(ENGINES)} is installed here; name a server")
+        raise Nothing(
+            f"none of {', '.join(ENGINES)} is installed here; install one of them, or pass the"
+            " server to test"
+        )
     if len(set(chosen)) != len(chosen):
-        raise Nothing("a server is named twice")
+        raise Nothing("a server is listed twice; list each server only once")
     some = [_modes(target, modes) for target in chosen]
     for target, names in zip(chosen, some, strict=True):
         for mode in names:

@@ -107,7 +107,7 @@ def stored(folder: str) -> dict[str, Stored]:
     named = _index(place / INDEX)
     files = sorted({*place.glob(PATTERN), *(place / name for name in set(named.values()))})
     if not files:
-        raise ValueError(f"{place.name} contains no {PATTERN} file; convert the model first")
+        raise ValueError(f"{place.name} contains no {PATTERN} files; convert the model first")
     if lost := [path.name for path in files if not path.is_file()]:
         raise ValueError(f"{INDEX} names {lost[0]}, which is missing; fetch it")
     tensors: dict[str, Stored] = {}
@@ -127,8 +127,8 @@ def stored(folder: str) -> dict[str, Stored]:
             )
     if named and (lost := sorted(tensors.keys() - named.keys())):
         raise ValueError(
-            f"{INDEX} does not list {lost[0]}, which is in {tensors[lost[0]].file.name}; fetch it"
-            " again"
+            f"{INDEX} does not list {lost[0]}, which is in {tensors[lost[0]].file.name}; fetch"
+            " both from the same revision"
         )
     if not named and place.joinpath("model.safetensors") not in files:
         raise ValueError(
@@ -192,7 +192,7 @@ def header(path: Path) -> dict[str, Stored]:
         ) from None
     for name, tensor in tensors.items():
         if tensor.end > many:
-            raise ValueError(f"{path.name} ends inside {name}, so it was cut off; fetch it again")
+            raise ValueError(f"{path.name} is truncated: it ends inside {name}; fetch it again")
         if (
             tensor.end - tensor.begin != math.prod(tensor.shape) * WIDTHS.get(tensor.dtype, 0)
             and tensor.dtype in WIDTHS

@@ -151,7 +151,7 @@ class InferenceEngine(ABC):
     def forget(self) -> None:
         """Lose the last token that it has seen, with its keys and values."""
         raise NotImplementedError(
-            "an adapter whose sessions can lose a position must implement this itself"
+            "an adapter whose sessions can drop their last token must override forget()"
         )
 
     @abstractmethod

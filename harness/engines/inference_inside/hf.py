@@ -208,8 +208,8 @@ class Transformers(TorchDecoder):
         layers = self._routers.own
         if len(seen) != len(layers):
             raise ValueError(
-                f"{self.architecture} has experts in {len(layers)} layers, but the routers of"
-                f" {len(seen)} were observed; remove routing: reference"
+                f"{self.architecture} has experts in {len(layers)} layers, but the number of"
+                f" routers that were observed is {len(seen)}; remove routing: reference"
             )
         return {
             layer: scores[-self._tokens :].float()
@@ -244,8 +244,8 @@ class Transformers(TorchDecoder):
             if value.ndim > 1 and ".gate." not in name:
                 if not value.is_floating_point():
                     raise ValueError(
-                        f"{name} has the dtype {value.dtype}, which cannot be scaled by a small"
-                        " factor"
+                        f"{name} cannot be scaled by a small factor, because its dtype is"
+                        f" {value.dtype}"
                     )
                 yield stages.local(value)
 

@@ -300,8 +300,8 @@ def demand_known(names: Iterable[str], stored: Container[str]) -> None:
     """
     if absent := sorted(name for name in names if name not in stored):
         raise ValueError(
-            f"the checkpoint lacks {absent[0]}, or mlx-lm {_version()} builds it from tensors with"
-            " other names; convert the model with mlx_lm.convert"
+            f"the checkpoint has no tensor {absent[0]}, or mlx-lm {_version()} makes this tensor"
+            " from tensors with other names; convert the model with mlx_lm.convert"
         )
 
 

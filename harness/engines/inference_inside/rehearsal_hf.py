@@ -142,7 +142,10 @@ def _steps(engine: Transformers, followed: ChunkOrigins | None = None) -> None:
             followed.step_from(vars(engine)["_cache"])
         logits = engine.step([0] * tokens)
         if logits is not None and tuple(logits.shape) != (tokens, engine.rows):
-            raise ValueError(f"{tokens} tokens produced logits of shape {list(logits.shape)}")
+            raise ValueError(
+                f"{tokens} tokens produced logits of shape {list(logits.shape)}, not"
+                f" {[tokens, engine.rows]}"
+            )
 
 
 def _read(folder: str, *, skip: Callable[[str], bool]) -> dict[str, Tensor]:
@@ -193,7 +196,7 @@ def group_alone(*, rank: int, size: int) -> Iterator[Any]:
         fake_pg = _arranged()
     except (ImportError, AttributeError) as error:
         raise NotImplementedError(
-            "this version of torch or transformers cannot create a process group of one"
+            "this version of torch or transformers cannot simulate a process group in one process"
         ) from error
     os.environ |= {
         "RANK": str(rank),

@@ -274,7 +274,8 @@ def _histories(context: Any, request: Request, prompts: int) -> list[Sequence[in
         return histories
     if request.teacher and len(request.teacher) != prompts:
         raise ValueError(
-            f"teacher must have one list per prompt, but has {len(request.teacher)} for {prompts}"
+            f"teacher must have one list per prompt ({prompts} in total), but has"
+            f" {len(request.teacher)}"
         )
     return list(request.teacher) or [None] * prompts
 

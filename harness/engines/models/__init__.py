@@ -59,7 +59,7 @@ def files(name: str) -> dict[str, bytes]:
     if name not in MODELS:
         raise ModelError(f"{name!r}: this model does not exist; the models are {', '.join(MODELS)}")
     if lacks := missing("numpy"):
-        raise ModelError(f"making {name} needs numpy, but {lacks}")
+        raise ModelError(f"creating the model {name} requires numpy, but {lacks}")
     recipe = MODELS[name]
     tensors = recipe.tensors()
     # mlx-lm reads which file holds a layer from the index, where it splits a model by layers.
@@ -233,7 +233,7 @@ def describe(folder: Path) -> dict[str, Any]:
             raise ModelError(str(error)) from None
     shapes = {name: tensor.shape for header in headers for name, tensor in header.items()}
     if not shapes:
-        raise ModelError(f"{folder.name} contains no safetensors file; convert the model first")
+        raise ModelError(f"{folder.name} contains no safetensors files; convert the model first")
     return {
         "architecture": (config.get("architectures") or [text.get("model_type")])[0],
         "layers": stated(text, *LAYERS),

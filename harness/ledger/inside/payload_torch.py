@@ -43,7 +43,7 @@ def sides_of(operation: Operation, arguments: Arguments, members: Members) -> Si
     """
     known = SIDES.get(operation.name)
     if known is None:
-        raise NotDigested("it has several tensors for each rank")
+        raise NotDigested("it has several tensors for each rank, but only one can be digested")
     return known(arguments, operation, members)
 
 
@@ -53,7 +53,7 @@ def _send(given: Arguments, operation: Operation, members: Members) -> Sides:
 
 def _recv(given: Arguments, operation: Operation, members: Members) -> Sides:
     if operation.root is None:
-        raise NotDigested("it receives from any rank that sends")
+        raise NotDigested("it receives from any source, not from a given rank")
     return [], [(members.order[given[operation.root]], _only(given[0]))]
 
 
@@ -158,7 +158,7 @@ def _only(given: Any) -> Any:
         NotDigested: it has more.
     """
     if len(given) != 1:
-        raise NotDigested("it has several tensors")
+        raise NotDigested("it has several tensors, but only one can be digested")
     return given[0]
 
 

@@ -346,7 +346,9 @@ class MlxCall(StruckCall):
 
     def after(self, first: Any) -> Any:
         if self.operation == RECEIVE:
-            raise Unfit("it takes no array, so its second run cannot wait for the first")
+            raise Unfit(
+                "it has no array argument, so its second run cannot be made to depend on the first"
+            )
         return self.function(self.library.depends(self.given, first))
 
     def pretend(self) -> Any:
@@ -361,7 +363,7 @@ class MlxCall(StruckCall):
 
     def state(self, change: Change, *, tell: Callable[[], None]) -> Any:
         if self.operation not in (SEND, "all_sum", "all_max", "all_min"):
-            raise Unfit(f"it is not known how the result of {self.operation} is used")
+            raise Unfit(f"the harness cannot tell how the result of {self.operation} is used")
         mlx = self.library
         given = self.given
         changed = change(given)

@@ -454,9 +454,9 @@ class _Staging:
         lent = READY[self._subject.beside].files() if self._subject.beside is not None else {}
         if both := sorted(path for path in lent if code.get(path, lent[path]) != lent[path]):
             raise ArmError(
-                f"{both[0]} is both in the code under test and in the code of"
-                f" {self._subject.beside} (subject.beside); set subject.path to a folder below it,"
-                " or remove subject.beside"
+                f"{both[0]} belongs both to the code under test and to the code of"
+                f" {self._subject.beside} (subject.beside), and the two differ; set subject.path to a"
+                " subfolder that does not contain this file, or remove subject.beside"
             )
         return code | lent
 
@@ -473,7 +473,7 @@ class _Staging:
         raise NotThere(
             ("subject", "entry"),
             f"{self._subject.entry} is not in the subject's folder{of}, which has no {place}.py;"
-            " code from elsewhere proves nothing about this folder",
+            " move the module into this folder, because the run tests only the code in it",
             alternatives=[path for path in files if path.endswith(".py")],
         )
 
@@ -482,7 +482,8 @@ class _Staging:
             raise NotThere(
                 ("subject", "program"),
                 f"the command {' '.join(words)!r} does not name a file in the subject's folder; run"
-                " a program from this folder, because one from elsewhere proves nothing about it",
+                " a program from that folder, because a program from elsewhere does not test the"
+                " subject",
                 alternatives=files,
             )
 

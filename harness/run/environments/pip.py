@@ -85,7 +85,8 @@ def find_interpreter(version: str | None) -> Interpreter:
         {interpreter.version for interpreter in seen.values() if interpreter is not None}
     )
     raise NoInterpreter(
-        f"Python {wanted} is not on this machine ({', '.join(others) or 'none'} found)"
+        f"Python {wanted} was not found on this machine (found: {', '.join(others) or 'none'});"
+        " install it, or choose another version"
     )
 
 

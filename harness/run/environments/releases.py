@@ -194,8 +194,8 @@ def _with(like: Environment, packages: Mapping[str, str]) -> Environment:
         first = error.errors(include_url=False)[0]
         name = next((str(part) for part in first["loc"] if part in packages), "a package")
         raise EnvironmentProblem(
-            f"a scenario cannot name {name} {packages.get(name, '')}, because the version is not"
-            " in its normal form (PEP 440)"
+            f"a scenario cannot refer to {name} {packages.get(name, '')}, because its version is not"
+            " normalized (PEP 440)"
         ) from None
 
 

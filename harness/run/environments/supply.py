@@ -101,17 +101,16 @@ class Found:
             packed = pack_wheel(files)
             name, version = wheel_identity(files) if files else ("", "")
         except WheelError as error:
-            raise EnvironmentProblem(
-                f"{self._words} was built, but {error} (at most {most} MiB)"
-            ) from None
+            raise EnvironmentProblem(f"{self._words} was built, but {error}") from None
         if not files or len(packed) > LARGEST_FILE:
             raise EnvironmentProblem(
-                f"{self._words} is larger than {most} MiB, the limit for one file of evidence; use"
-                " a released version"
+                f"{self._words} is larger than {most} MiB, the limit for an evidence file; use a"
+                " released version of the package"
             )
         if name != self.name:
             raise EnvironmentProblem(
-                f"{self._words} builds {name} {version}; name it {name} in environment.packages"
+                f"{self._words} builds the package {name} {version}; list it as {name} in"
+                " environment.packages"
             )
         wanted = {path for path in files if path.endswith(MODULE_SUFFIXES)}
         known = self.facts.model_copy(
@@ -185,12 +184,13 @@ def find(name: str, given: Checkout, *, folder: Path) -> Found:
     beginning = f"{inside}/" if inside else ""
     if not any(f"{beginning}{file}" in entries for file in ("pyproject.toml", "setup.py")):
         raise RevisionError(
-            f"{repo} has no pyproject.toml and no setup.py at {given.rev or HEAD}; path must be"
-            " the folder of a package"
+            f"{repo} has no pyproject.toml and no setup.py at revision {given.rev or HEAD};"
+            " path must be the folder of a package"
         )
     if entries.get(inside) is not None and entries[inside].mode == LINK:
         raise RevisionError(
-            f"{repo} is a link at {given.rev or HEAD}; use the folder that it points to"
+            f"{repo} is a symbolic link at revision {given.rev or HEAD}; use the folder that it"
+            " points to"
         )
     facts = CheckoutFacts(
         repo=repo,

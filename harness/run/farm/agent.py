@@ -71,7 +71,7 @@ class CargoStore:
     def path(self, digest: str) -> Path:
         """Where a file lies."""
         if len(digest) != 64 or not digest.isalnum():
-            raise CargoSpoiled(f"{digest!r} is not a digest")
+            raise CargoSpoiled(f"{digest!r} is not a digest; expected 64 hex digits")
         return self._folder / digest
 
     def add(self, digest: str, piece: bytes, *, first: bool, last: bool) -> None:

@@ -326,7 +326,7 @@ class Farm:
             return _left(about, error, began=began)
         except AnswerRefused as error:
             raise FarmError(
-                f"node {number} sent an invalid answer: {error}. Nothing was signed"
+                f"node {number} sent an invalid response: {error}. Nothing was signed"
             ) from None
         except FarmError as error:
             raise FarmError(f"node {number}: {error}. Nothing was signed") from None
@@ -426,7 +426,7 @@ def _unlike(there: EnvironmentFacts, here: EnvironmentFacts) -> str | None:
 def _pids(answer: Mapping[str, Any]) -> list[int]:
     pids = answer.get("servers")
     if not isinstance(pids, list) or not all(type(pid) is int for pid in pids):
-        raise AnswerRefused("its answer does not list its fork servers")
+        raise AnswerRefused("its response does not list its fork servers")
     return pids
 
 
@@ -439,7 +439,7 @@ def _changed(answer: Mapping[str, Any]) -> list[str]:
 
 def _demand_unchanged(answer: Mapping[str, Any]) -> None:
     if changed := _changed(answer):
-        raise FarmError(f"a rank changed {changed[0]} on that node")
+        raise FarmError(f"a rank changed {changed[0]} on its node")
 
 
 def _left(about: Mapping[str, JSON], error: Exception, *, began: int) -> Capture:

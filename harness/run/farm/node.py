@@ -194,7 +194,7 @@ def take(
     files = _cut(listing, content)
     events = files.pop(EVENTS, None)
     if events is None:
-        raise AnswerRefused(f"its answer has no {EVENTS}")
+        raise AnswerRefused(f"its response has no {EVENTS}")
     ranks: dict[str, dict[int, bytes]] = {"log": {}, "stacks.txt": {}}
     bounds = {"log": SPARE * (HEAD + TAIL), "stacks.txt": SPARE * STACK_LIMIT}
     for name, text in files.items():
@@ -403,7 +403,7 @@ class Node:
             except NotStrict as error:
                 raise AnswerRefused(f"it did not answer in JSON: {error}") from None
             if not isinstance(message, dict):
-                raise AnswerRefused("its answer is not a JSON object")
+                raise AnswerRefused("its response is not a JSON object")
             yield message, content
 
     def _take(self, message: dict[str, Any], content: bytes) -> None:

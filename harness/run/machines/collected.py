@@ -129,7 +129,7 @@ def collect(run: Path, *, fetch: Fetch) -> LateOutcome:
             replayed = RecordReplay()
             wrong = replayed.judge(read, tuple(digests))
         except (OSError, UnreadableFile, ManifestMalformed, Refused) as error:
-            raise NotCollected(f"{run} is not an unchanged, finished run: {error}") from None
+            raise NotCollected(f"{run} is not a finished run, or was changed: {error}") from None
         except (CannotJudge, EventError) as error:
             raise NotCollected(f"{run} cannot be judged again: {error}") from None
         if wrong or replayed.record is None:
@@ -200,7 +200,7 @@ def _messages(place: Path) -> Iterator[tuple[dict[str, Any], bytes]]:
                 raise Hostile("it is cut off")
             words, size = agent.HEAD.unpack(head)
             if words > agent.MOST_JSON or size > agent.MOST_BYTES:
-                raise Hostile("it contains data that is not a message")
+                raise Hostile("it contains data that is not a valid message")
             text = stream.read(words)
             content = stream.read(size)
             if len(text) != words or len(content) != size:
@@ -208,9 +208,9 @@ def _messages(place: Path) -> Iterator[tuple[dict[str, Any], bytes]]:
             try:
                 message = strict_json(text)
             except NotStrict as error:
-                raise Hostile(f"it contains data that is not a message: {error}") from None
+                raise Hostile(f"it contains data that is not a valid message: {error}") from None
             if not isinstance(message, dict):
-                raise Hostile("it contains data that is not a message")
+                raise Hostile("it contains data that is not a valid message")
             yield message, content
 
 

@@ -431,7 +431,7 @@ def clean(
         gone = answer.get("gone")
         freed = answer.get("freed")
         if type(gone) is not int or type(freed) is not int:
-            raise Unreachable("its answer does not state what was removed")
+            raise Unreachable("its response does not state what was removed")
         return f"{gone} removed, {freed / 2**20:.1f} MiB", ""
 
     return _each(

@@ -44,7 +44,7 @@ def clean_bound(trials: int, *, confidence: float) -> float:
 def trials_needed(*, below: float, confidence: float) -> int:
     """How many clean trials put the failure rate below `below`: 59 for 5 % at 95 %."""
     if not (0 < below < 1 and 0 < confidence < 1):
-        raise ValueError("below and confidence must be between 0 and 1")
+        raise ValueError("`below` and `confidence` must each be between 0 and 1")
     count = max(1, math.floor(math.log1p(-confidence) / math.log1p(-below)))
     # Below, not at: a bound that is as high as what is accepted is not enough, and rounding must
     # not make it so.
@@ -253,8 +253,11 @@ def unasked(checks: Iterable[Any], size: int) -> str:
     left = [rank for rank in range(size) if rank not in asked]
     if not left:
         return ""
-    exited = "how it exited" if len(left) == 1 else "how they exited"
-    return f"no check covers {numbered('rank', left)}, except for {exited} (world size {size})"
+    does, exits = ("does", "it exits") if len(left) == 1 else ("do", "they exit")
+    return (
+        f"no check covers what {numbered('rank', left)} {does}, only how {exits} (world size"
+        f" {size})"
+    )
 
 
 def ranks_that_nobody_asks(draft: ScenarioDraft) -> Iterator[Problem]:

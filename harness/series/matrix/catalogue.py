@@ -41,7 +41,7 @@ ENDED: Sees = {"struck-finishes": [1], "all-finished": "every", "work-done": "ev
 # A wrong sum is wrong everywhere, and whose part is, is named; where no part explains it, nobody's
 # is.
 DAMAGED: Sees = {"correct": "every", "intact": [1]}
-NOT_TORCH = "its ranks may run without torch"
+NOT_TORCH = "ranks of this backend may run without torch"
 IN_GATHER = {"hang": {"function": "gather"}, "ranks": "every", "within": "20s"}
 # A flipped byte reaches every rank but the one that sent it.
 FLIPPED = {"as-expected": [0, 2]}
@@ -315,7 +315,7 @@ CASES: tuple[Case, ...] = (
         at="subject.begin",
         options={"artefact": "prefill.logits.0", "absolute": 32},
         sees={"same-model": [1], "near": [1]},
-        says={"same-model": "DIVERGENT: prefill logits off by 32", "near": "is not close: KL"},
+        says={"same-model": "DIVERGENT: prefill logits off by 32", "near": "does not match: KL"},
     ),
     Case(
         kind="perturb",
@@ -369,7 +369,7 @@ CASES: tuple[Case, ...] = (
         sees={"in-step": [1]},
         must_fail=IN_ADD,
         backends=(GLOO,),
-        why_not="MLX evaluates calls lazily",
+        why_not="MLX runs a call when its result is evaluated, so the fault cannot set the order",
     ),
     # Stopping: nobody gets on, and the report names the line at which all of them wait.
     Case(kind="partition", ground=HOSTS, at="round", must_fail=IN_GATHER),

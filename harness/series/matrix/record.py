@@ -54,7 +54,7 @@ class MatrixCell(Model):
             and the control as required: by its error, signal, code or place, and nothing else was the
             cause.
         tolerated: proved trials in which every check held; of a masked fault.
-        bound: lower bound of the share that was named, or tolerated, of all injected, at 95 %
+        bound: lower bound of the share that was named, or tolerated, of all injected, at 95%
             confidence.
         clean: trials without the fault.
         alarms: clean trials in which a check failed.

@@ -83,7 +83,7 @@ def render(record: MatrixRecord, *, manifest_digest: str) -> bytes:
             (Claim("the record", (RECORD,)), "every number in this report"),
             (
                 Verbatim(f"{FOLDER}/"),
-                "a bundle of a signed run for each case; `rankproof verify` accepts each of them",
+                "signed runs, one bundle for each case; `rankproof verify` accepts each bundle",
             ),
         ),
         manifest_digest=manifest_digest,
@@ -96,16 +96,16 @@ def _blocks(record: MatrixRecord) -> Iterator[Block]:
         "A trial counts as injected if the fault was injected, as proved if events show that it"
         " took effect, and as detected if a check failed. It counts as correctly identified if"
         " every required check failed on exactly the ranks that the fault reached, with the required"
-        " error, signal, code or place, and nothing else was the cause. A masked fault is"
+        " error, signal, code or place, and no other cause was found. A masked fault counts as"
         " tolerated if events show that it took effect and every check passed. For masked faults,"
         ' a deliberately broken subject shows that the same checks can fail. "At least" is the'
         " lower bound on the share of trials in which the fault was correctly identified or"
         f" tolerated, at {CONFIDENCE:.0%}"
         ' confidence. A false alarm is a check that failed in a trial without a fault, and "at'
         ' most" is the upper bound on the share of false alarms. If the effect is marked "with a'
-        ' defect", the fault is also injected into the clean trials, whose subject handles it.'
-        " The checks must fail for the subject with the defect, because that subject does not handle"
-        " the fault."
+        ' defect", the fault is also injected into the clean trials. Their subject has no defect and'
+        " handles the fault. The checks must fail for the subject with the defect, because that"
+        " subject does not handle the fault."
     )
     yield Figure(
         FIGURE, "Faults and the checks that must detect them, with a square for each backend"
@@ -125,7 +125,7 @@ def _blocks(record: MatrixRecord) -> Iterator[Block]:
         ),
         align=("left", "right", "right", "right"),
     )
-    yield from section("Cells that fell short", _shortfalls(record), "None.")
+    yield from section("Cells that did not pass", _shortfalls(record), "None.")
     yield from section("Not shown", _unshown(record), "No limits are known to this version.")
     yield Heading(2, "How this matrix was produced")
     yield Table(("what", "this matrix"), tuple(_rows(record)))
@@ -196,11 +196,11 @@ def _row(cell: MatrixCell) -> tuple[Part, ...]:
             f"{sight.check} ({numbered('rank', sight.ranks) if sight.ranks else 'the world'})"
             for sight in cell.sights
         )
-        or "no check, because it is tolerated"
+        or "none (the fault is tolerated)"
     )
     if cell.verdict == "SKIPPED":
         return (name, cell.backend, cell.effect, by, "", "", "", "", "", "", "", "SKIPPED")
-    share = f"{cell.bound * 100:.1f} %" if cell.injected else ""
+    share = f"{cell.bound * 100:.1f}%" if cell.injected else ""
     return (
         name,
         cell.backend,
@@ -221,7 +221,7 @@ def _clean(record: MatrixRecord, backend: str) -> tuple[Part, ...]:
     cells = [cell for cell in record.cells if cell.backend == backend]
     trials = sum(cell.clean for cell in cells)
     alarms = sum(cell.alarms for cell in cells)
-    bound = f"{upper_bound(alarms, trials, confidence=CONFIDENCE) * 100:.2f} %" if trials else ""
+    bound = f"{upper_bound(alarms, trials, confidence=CONFIDENCE) * 100:.2f}%" if trials else ""
     return backend, str(trials), str(alarms), bound
 
 
@@ -249,9 +249,10 @@ def _unshown(record: MatrixRecord) -> list[Part]:
     items += [Foreign(f"{what}: {why}") for what, why in facts.without.items()]
     if facts.unused:
         they = "it" if len(facts.unused) == 1 else "they"
+        these = "this kind" if len(facts.unused) == 1 else "these kinds"
         items.append(
-            f"No case requires {' or '.join(facts.unused)} to fail, so this matrix does not show"
-            f" that {they} can fail."
+            f"No case requires a check of {these} to fail, so this matrix does not show that {they}"
+            f" can fail: {', '.join(facts.unused)}."
         )
     if facts.sample or facts.only or len(facts.backends) == 1:
         items.append("This is only a part of the matrix; the rest was not tested.")
@@ -272,9 +273,9 @@ def _rows(record: MatrixRecord) -> Iterator[tuple[Part, ...]]:
     yield "run", Verbatim(facts.id)
     yield "rankproof", facts.rankproof
     tree = {
-        True: ", with changes that were not committed",
+        True: ", with uncommitted changes",
         False: "",
-        None: ", possibly with changes that were not committed",
+        None: ", possibly with uncommitted changes",
     }
     yield (
         "commit",

@@ -81,4 +81,4 @@ def asked(address: str) -> bytes:
         except urllib.error.HTTPError as error:
             if error.code < 500 or not left:
                 raise
-    raise AssertionError("at least one attempt is made")
+    raise AssertionError("the number of attempts must be at least 1")

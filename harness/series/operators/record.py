@@ -354,7 +354,7 @@ def _found(facts: OperatorsFacts, part: OperatorsPart, evidence: PartEvidence) -
             kept = next(asks, None)
             wanted = [cell.key for cell in one.cells]
             if kept is None or kept.purpose != one.purpose or kept.cells != wanted:
-                raise RecordError(f"{part.path} does not run the cells that its outcomes require")
+                raise RecordError(f"{part.path} does not run the cells that its outcomes call for")
             outcomes = judged(kept, one.cells, size=part.ranks)
             if len(outcomes) != len(wanted):
                 raise RecordError(f"{part.path} has {len(outcomes)} of {len(wanted)} answers")
@@ -364,7 +364,7 @@ def _found(facts: OperatorsFacts, part: OperatorsPart, evidence: PartEvidence) -
         except StopIteration as done:
             if next(asks, None) is not None:
                 raise RecordError(
-                    f"{part.path} contains more cells than its outcomes require"
+                    f"{part.path} contains more cells than its outcomes call for"
                 ) from None
             findings: Findings = done.value
             return findings

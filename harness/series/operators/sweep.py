@@ -41,8 +41,7 @@ def _chosen(
         if library not in RANKS:
             hint = f"; did you mean {near}?" if (near := closest(library, tuple(RANKS))) else ""
             raise Nothing(
-                f"--library {library}: this library does not exist; the libraries are"
-                f" {', '.join(RANKS)}{hint}"
+                f"--library {library}: unknown library; choose one of {', '.join(RANKS)}{hint}"
             )
     chosen: list[tuple[Library, int, list[Operator]]] = []
     for library, sizes in RANKS.items():

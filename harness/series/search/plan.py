@@ -142,8 +142,8 @@ def scenario(part: SearchPart) -> bytes:
         "id": f"search-{part.name}",
         "title": f"{part.model} by {part.library} ({', '.join(shardings)}) gives the right logits",
         "question": (
-            f"Does {part.model} ({', '.join(how)}) give the logits of the whole model, within the"
-            " noise of its own arithmetic?"
+            f"Does {part.model} ({', '.join(how)}) give the logits of the unsharded model, within"
+            " the noise of its own arithmetic?"
         ),
         "role": "claim",
         "needs": {"memory": "4GiB"},

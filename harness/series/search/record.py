@@ -159,7 +159,9 @@ def assemble(read: Read, names: Collection[str]) -> SearchRecord:
         )
         digests = {given.name: given.digest for given in record.run.inputs}
         if digests.get("model") != facts.models.get(part.model):
-            raise RecordError(f"{part.path} ran a {part.model} that differs from the plan")
+            raise RecordError(
+                f"{part.path} ran a {part.model} that differs from the one in the plan"
+            )
         if why := _other_release(facts, record):
             raise RecordError(f"{part.path} {why}")
         cells += _cells(part, record)
@@ -204,7 +206,7 @@ def _unlike(part: SearchPart, facts: SearchFacts, scenario: Scenario, listed: Li
         if ours != theirs:
             return f"the search and its scenario disagree: {what}"
     arm = other_files(listed, facts.subject)
-    return f"the code of the {arm} differs from the plan" if arm else ""
+    return f"the code of the {arm} differs from the code in the plan" if arm else ""
 
 
 def _other_release(facts: SearchFacts, record: Record) -> str:

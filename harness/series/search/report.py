@@ -44,7 +44,7 @@ def render(record: SearchRecord, *, manifest_digest: str) -> bytes:
             (Claim("the record", (RECORD,)), "every cell in this report"),
             (
                 Verbatim(f"{FOLDER}/"),
-                "a bundle of a signed run for each part; `rankproof verify` accepts each of them",
+                "signed runs, one bundle for each part; `rankproof verify` accepts each bundle",
             ),
         ),
         manifest_digest=manifest_digest,
@@ -66,25 +66,25 @@ def answer(record: SearchRecord) -> str:
 def _blocks(record: SearchRecord) -> Iterator[Block]:
     yield Note(
         "A cell is a combination of a model, an engine, a way of splitting the model, and a world"
-        " size. Each prompt is prefilled in chunks and continued with the tokens that the whole"
-        " model chose. Its logits at every position are compared with those of the whole model in a"
-        " separate process. The tolerance is measured. It is twice the change in the whole model's"
-        " own logits when the same sums are accumulated in a different order. In each cell, the"
-        " check failed when a defect was injected into the same code: every chunk of a prompt"
-        ' except the first began one token too early. "Would detect" describes a defect that, when'
-        " injected into the whole model, exceeded the tolerance."
+        " size. Each prompt is prefilled in chunks and continued with the tokens that the"
+        " unsharded model generated. Its logits at every position are compared with those of the"
+        " unsharded model, which runs in a separate process. The tolerance is measured. It is twice"
+        " the change in the unsharded model's own logits when the same sums are accumulated in a"
+        " different order. In each cell, the check detected a defect that was injected into the same code (every chunk of a prompt"
+        ' except the first began one token too early). "Would detect" names a defect whose effect'
+        " exceeded the tolerance when the defect was injected into the unsharded model."
     )
     yield Heading(2, "Search space")
     yield Table(("what", "this search"), tuple(_space(record)))
     yield Heading(2, "Every cell")
     yield Table(
-        ("model", "engine", "ranks", "", "prefill and decode compared with the whole model"),
+        ("model", "engine", "ranks", "", "prefill and decode compared with the unsharded model"),
         tuple(_row(cell) for cell in record.cells),
         align=("left", "left", "right", "left", "left"),
     )
     yield from _in_words("Divergent", [cell for cell in record.cells if cell.word == "DIVERGENT"])
     rest = [cell for cell in record.cells if cell.word not in WALKED]
-    yield from _in_words("Not tried, or without a result", rest)
+    yield from _in_words("Cells that did not run or gave no result", rest)
     yield from section("Not shown", tuple(_unshown(record)))
 
 
@@ -146,7 +146,7 @@ def _unshown(record: SearchRecord) -> Iterator[Part]:
     yield "Other or longer prompts, sampling, and batches of several requests."
     if not all(part.arrays for part in record.facts.parts):
         yield (
-            "The distances between logits. The evidence does not contain the logits, so we rely on"
+            "Distances between logits. The evidence does not contain the logits, so we rely on"
             " the machine that computed them."
         )
     yield f"Rare races. Each cell was tried only {plural(record.facts.trials, 'time')}."

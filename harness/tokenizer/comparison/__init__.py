@@ -46,7 +46,10 @@ def compare(first: ComparedTokenizer | Form, second: ComparedTokenizer | Form) -
     if isinstance(first, Form) and isinstance(second, Form):
         return compare_forms(first, second)
     if isinstance(first, Form) or isinstance(second, Form):
-        raise TypeError("a form can only be compared with another form")
+        other = second if isinstance(first, Form) else first
+        raise TypeError(
+            f"a Form can only be compared with another Form, not with {type(other).__name__}"
+        )
     return compare_identities(first, second)
 
 

@@ -96,10 +96,10 @@ def compare_identities(first: ComparedTokenizer, second: ComparedTokenizer) -> l
         return _fingerprints(a, b)
     if a["scope"] != b["scope"]:
         raise NotComparable(
-            "one tokenizer can have chat templates and names for its special tokens, but the other"
-            " is only an encoder (a tokenizers.Tokenizer, or a tokenizer.json by itself), which"
-            " cannot. Compare two of the same sort, such as two folders, or the encoder with the"
-            " `backend_tokenizer` of the transformers object"
+            "the tokenizers are of different kinds: one can have chat templates and named special"
+            " tokens, and the other is only an encoder (a tokenizers.Tokenizer, or a tokenizer.json"
+            " alone). Compare two of the same kind, such as two folders, or compare the encoder with"
+            " the `backend_tokenizer` of the transformers tokenizer"
         )
     rows: list[Difference] = []
     if a["encoding"] != b["encoding"]:
@@ -127,8 +127,8 @@ def _fingerprints(a: Mapping[str, str], b: Mapping[str, str]) -> list[Difference
     sides = [parts.get("fingerprint") for parts in (a, b)]
     if None in sides:
         raise NotComparable(
-            "one tokenizer has no fingerprint, because it is Python code, or its identity was created"
-            " with depth=cheap; compare the files"
+            "one tokenizer has no fingerprint: either it is Python code, or its identity was created"
+            " with depth=cheap; compare the files instead"
         )
     if sides[0] == sides[1]:
         return []

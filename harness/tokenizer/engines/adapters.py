@@ -300,7 +300,7 @@ class LlamaCppModel:
         parameters.n_gpu_layers = 0
         self._model = llama_cpp.llama_model_load_from_file(os.fsencode(where), parameters)
         if not self._model:
-            raise ValueError(f"llama.cpp does not load this file: {self._complaint}")
+            raise ValueError(f"llama.cpp cannot load this file: {self._complaint}")
         if llama_cpp.llama_model_has_encoder(self._model):
             raise ValueError("it has an encoder, but only decoder-only models are supported")
         self._vocabulary = llama_cpp.llama_model_get_vocab(self._model)
@@ -321,7 +321,10 @@ class LlamaCppModel:
         """
         rows = self._library.llama_vocab_n_tokens(self._vocabulary)
         if max(ids) >= rows:
-            raise ValueError(f"id {max(ids)} has no row, because the model has only {rows} rows")
+            raise ValueError(
+                f"id {max(ids)} is out of range, because the model's vocabulary has only {rows}"
+                " tokens"
+            )
         context = self._context(len(ids), most)
         sampler = self._library.llama_sampler_init_greedy()
         new: Ids = []

@@ -118,7 +118,7 @@ def continued(
         Unreadable: the model or the tokenizer cannot be read.
     """
     if lacks := missing("tokenizers"):
-        raise EngineRefused(f"no engine here can run {model}: {lacks}")
+        raise EngineRefused(f"no engine on this machine can run {model}: {lacks}")
     file = tokenizer / "tokenizer.json" if tokenizer.is_dir() else tokenizer
     if file.suffix != ".json":
         raise EngineRefused(
@@ -129,7 +129,8 @@ def continued(
     backend = read_path(tokenizer).backend
     if dict(read) != READ:
         raise Unreadable(
-            f"{tokenizer}: the file changed after it was proven to be the model's; try again"
+            f"{tokenizer}: a file changed after the tokenizer was proven to belong to the model; try"
+            " again"
         )
     # As it was compared: with the tokens that other files of the folder add, and nothing cut or
     # filled up.
@@ -177,7 +178,7 @@ def _llama_cpp(
     by = f" ({reason})" if reason else ""
     if device not in {"auto", "cpu"}:
         raise EngineRefused(
-            f"requested device: {device}{by}, but llama.cpp runs only on the cpu; request cpu or"
+            f"device {device} was requested{by}, but llama.cpp runs only on the cpu; request cpu or"
             " auto"
         )
     if importlib.util.find_spec("llama_cpp") is None:
@@ -206,8 +207,8 @@ def _llama_cpp(
     ):
         where = listed(elsewhere) if buffers else "a device that llama.cpp does not report"
         raise EngineRefused(
-            f"requested device: {device}{by}, but llama.cpp put weights or results into {where},"
-            " so it was not used"
+            f"device {device} was requested{by}, but llama.cpp placed weights or results on {where},"
+            " so its output was discarded"
         )
     return _Ran(
         ids=ids,
@@ -241,7 +242,7 @@ def _transformers(model: Path, given: list[int], *, most: int, device: Device, r
     used = sorted({str(each.device.type) for each in network.parameters()})
     if used != [place]:
         raise EngineRefused(
-            f"requested device: {place}, but the weights are on {listed(used)}, so nothing was run"
+            f"the weights are on {listed(used)} instead of the device {place}, so nothing was run"
         )
     with torch.inference_mode():
         ids = torch.tensor([given], device=place)
@@ -322,8 +323,8 @@ def _device(torch: Any, asked: Device, reason: str) -> tuple[str, str]:
     if not has[asked]:
         there = listed([name for name, is_there in has.items() if is_there])
         raise EngineRefused(
-            f"requested device: {asked}{by}, but this machine has only {there}; request {there} or"
-            " auto"
+            f"device {asked} was requested{by}, but this machine has only {there}; request {there}"
+            " or auto"
         )
     return asked, f"as requested{by}"
 

@@ -163,7 +163,7 @@ def parity(
     if not modes:
         raise EngineFailed(
             f"{first.about} supports the modes {', '.join(first.modes)}, and {second.about}"
-            f" {', '.join(second.modes)}; they have no mode in common"
+            f" supports {', '.join(second.modes)}; they have no mode in common"
         )
     # The larger vocabulary has more to disagree about.
     tokens, special = max(
@@ -317,7 +317,8 @@ def changed_ids(engine: Engine, contract: GoldenFile) -> list[tuple[GoldenText, 
     lacking = sorted({row.mode for row in contract.texts} - set(engine.modes))
     if lacking:
         raise EngineFailed(
-            f"{engine.about} does not encode in the mode {lacking[0]}, which the contract requires"
+            f"{engine.about} does not support the encoding mode {lacking[0]}, which the contract"
+            " requires"
         )
     changed: list[tuple[GoldenText, list[int] | None]] = []
     for mode in engine.modes:

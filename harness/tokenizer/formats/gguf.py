@@ -152,7 +152,7 @@ def _types(file: GgufFile, count: int) -> bytes:
         or stored_types.count != count
     ):
         raise Unreadable(
-            f"{file.path}: {TYPES} must be an array of {count} int32, one for each token"
+            f"{file.path}: {TYPES} must be an array of {count} int32 values, one for each token"
         )
     numbers = file.numbers(stored_types)
     stored = numbers.tobytes()
@@ -180,7 +180,7 @@ def _scores(file: GgufFile, count: int, types: bytes) -> tuple[array[float], str
     scores = file.value(SCORES)
     if not isinstance(scores, Array) or scores.type != "float32" or scores.count != count:
         raise Unreadable(
-            f"{file.path}: {SCORES} must be an array of {count} float32, one for each token"
+            f"{file.path}: {SCORES} must be an array of {count} float32 values, one for each token"
         )
     return scores_part(array("f", file.numbers(scores)[: len(types)]), types)
 

@@ -80,7 +80,7 @@ class ProtobufMessage:
             number = tag >> 3
             wire = tag & 7
             if not 0 < number < 1 << 29:
-                raise self._wrong(begins, f"a field has the invalid number {number}")
+                raise self._wrong(begins, f"a field has an invalid number: {number}")
             if wire == VARINT:
                 value, at = self._varint(at)
                 yield number, wire, value, value
@@ -124,7 +124,7 @@ class ProtobufMessage:
                     break
                 return value, at
             shift += 7
-        raise self._wrong(begins, "a number is not terminated")
+        raise self._wrong(begins, "a varint is truncated or longer than 64 bits")
 
     def _wrong(self, at: int, what: str) -> Unreadable:
         return Unreadable(
@@ -296,8 +296,8 @@ def _ids(where: str, tokens: list[bytes], types: bytearray) -> dict[bytes, int]:
         twice = next(index for index, token in enumerate(tokens) if ids[token] != index)
         shown = quoted(tokens[twice].decode())
         raise Unreadable(
-            f"{where}: pieces {ids[tokens[twice]]} and {twice} are both {shown}, so text can"
-            " produce only one of them"
+            f"{where}: pieces {ids[tokens[twice]]} and {twice} are both {shown}, so encoding"
+            " can produce only one of them"
         )
     if types.count(UNKNOWN) != 1:
         raise Unreadable(
@@ -378,7 +378,9 @@ def tekken_form(path: Path, content: bytes) -> Form:
         read.get(name) if isinstance(read, dict) else None for name in ("config", "vocab")
     )
     if not isinstance(config, dict) or not isinstance(vocabulary, list):
-        raise Unreadable(f"{path}: the file has no config and vocab, so it is not a tekken.json")
+        raise Unreadable(
+            f"{path}: the file lacks a config object or a vocab list, so it is not a tekken.json"
+        )
     size = _number(config.get("default_vocab_size"))
     count = _number(config.get("default_num_special_tokens"))
     pattern = config.get("pattern")
@@ -394,7 +396,10 @@ def tekken_form(path: Path, content: bytes) -> Form:
             entry.get(name) if isinstance(entry, dict) else None for name in ("token_bytes", "rank")
         )
         if not isinstance(given, str) or _number(rank) < 0:
-            raise Unreadable(f"{where} does not have a rank and token_bytes")
+            raise Unreadable(
+                f"{where} must have token_bytes, a string, and rank, an integer from 0 to"
+                f" {MOST_TOKENS:,}"
+            )
         _keep(ranks, _number(rank), _bytes(given.encode(errors="replace"), where), where)
     _whole(path, ranks)
     if len(ranks) < size - count:
@@ -436,7 +441,7 @@ def _keep(ranks: dict[int, bytes], rank: int, token: bytes, where: str) -> None:
     if rank in ranks:
         raise Unreadable(f"{where}: rank {rank} is listed twice")
     if rank >= MOST_TOKENS:
-        raise Unreadable(f"{where}: rank {rank} is beyond every model's embedding")
+        raise Unreadable(f"{where}: rank {rank} is outside the vocabulary of every model")
     ranks[rank] = token
 
 
@@ -450,7 +455,7 @@ def _whole(path: Path, ranks: dict[int, bytes]) -> None:
     for rank, token in ranks.items():
         if token in by_token:
             raise Unreadable(
-                f"{path}: ranks {by_token[token]} and {rank} are the same bytes, so text can"
+                f"{path}: ranks {by_token[token]} and {rank} have the same bytes, so encoding can"
                 " produce only one of them"
             )
         by_token[token] = rank
@@ -470,7 +475,10 @@ def _special(path: Path, given: Any, count: int) -> dict[int, tuple[bytes, int]]
         )
         rank = _number(rank)
         if not isinstance(text, str) or not text or not 0 <= rank < count:
-            raise Unreadable(f"{path}: a special token lacks token_str, or a rank below {count}")
+            raise Unreadable(
+                f"{path}: a special token has no token_str, or its rank is not an integer from 0 to"
+                f" {count - 1}"
+            )
         if rank in special:
             raise Unreadable(
                 f"{path}: {quoted(text)} and {quoted(special[rank][0].decode())} share the id"

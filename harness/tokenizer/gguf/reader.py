@@ -355,7 +355,7 @@ class GgufFile:
     def _bool(value: int, at: int, what: str) -> bool:
         if value > 1:
             raise Malformed(
-                "bool", at, f"{what} is a bool with the value {value}, but must be 0 or 1"
+                "bool", at, f"{what} is a bool, so its value must be 0 or 1, not {value}"
             )
         return bool(value)
 
@@ -422,8 +422,7 @@ class GgufFile:
                 raise Malformed(
                     "truncated",
                     at,
-                    f"{what}: one of the first {done + 1} of {count} elements runs past the end of"
-                    " the file",
+                    f"{what}: the file ends within the first {max(done, before + 1)} of {count} elements",
                 )
             at += inside
         self._at = at

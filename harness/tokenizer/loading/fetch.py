@@ -154,7 +154,7 @@ def _of_lock(
         record = next((locked for locked in lock.models if locked.path == model), None)
         if record is None:
             known = ", ".join(locked.path for locked in lock.models) or "none"
-            raise SourceRefused(f"the lock has no model file {model!r}; it contains {known}")
+            raise SourceRefused(f"the lock file has no model file {model!r}; it contains {known}")
         files = (record.file(),)
         repository = record.repository
         commit = record.commit
@@ -167,10 +167,10 @@ def _pinned(
 ) -> str:
     """Return the commit that a lock pins for a source."""
     if repository != source or commit is None:
-        raise SourceRefused(f"the lock is for {repository or 'a folder'}, not for {source}")
+        raise SourceRefused(f"the lock file is for {repository or 'a folder'}, not for {source}")
     if revision not in {None, commit}:
         raise SourceRefused(
-            f"the lock pins commit {commit}, not {revision}; do not pass a revision"
+            f"the lock file pins commit {commit}, not {revision}; do not pass a revision"
         )
     return commit
 
@@ -252,7 +252,7 @@ class Fetch:
         if trust:
             raise SourceRefused(
                 f"trust_remote_code would run any code that {wanted!r} points to; pass a commit as"
-                " the revision, or pass a lock"
+                " the revision, or pass a lock file"
             )
         self._may_ask(f"revision {wanted!r}")
         self.resolved = resolve(self.wire, self.repository, wanted)
@@ -273,8 +273,7 @@ class Fetch:
             with contextlib.suppress(FileNotFoundError):
                 return snapshot, Lease(snapshot.folder)
         raise CacheFailed(
-            f"{snapshot.folder} is repeatedly removed by another process; use a separate cache for"
-            " each process"
+            f"another process keeps removing {snapshot.folder}; use a separate cache for each process"
         )
 
     def snapshot(

@@ -330,8 +330,8 @@ def differs_from(lock: Lock, tokenizer: object, remarks: list[str]) -> str | Non
         return in_words(locked, identity)
     remarks.append(
         (
-            "the ids and templates match the lock, but the object differs:"
-            f" {in_words(locked, identity)} (the lock has "
+            "the ids and templates match the lock file, but the object differs:"
+            f" {in_words(locked, identity)} (the lock file has "
         )
         + ", ".join(
             f"{name} {lock.made_with.get(name, 'missing')}, here {here.get(name, 'missing')}"

@@ -180,7 +180,7 @@ def read_object(folder: Path, name: str) -> dict[str, Any]:
     except ValueError as error:
         raise BuildFailed(f"{folder / name} is not strict JSON: {error}") from error
     if not isinstance(tree, dict):
-        raise BuildFailed(f"{folder / name} is not an object")
+        raise BuildFailed(f"{folder / name} is not a JSON object")
     return tree
 
 

@@ -476,8 +476,7 @@ class SnapshotStore:
             with contextlib.suppress(FileNotFoundError):
                 self.put_aside(place, why)
         raise CacheFailed(
-            f"{place} is repeatedly replaced by another process; use a separate cache for each"
-            " process"
+            f"another process keeps replacing {place}; use a separate cache for each process"
         )
 
     def put_aside(self, place: Path, why: str) -> None:

@@ -216,21 +216,22 @@ def check_limits(sizes: Iterable[tuple[str, int]], *, limits: SourceLimits) -> N
     for name, size in sizes:
         if size > limits.file_bytes:
             raise SourceRefused(
-                f"{name} has {size:,} bytes, more than {limits.file_bytes:,}, which is too large"
-                " for a tokenizer file; if it is a tokenizer file, raise"
-                " SourceLimits(file_bytes=...)"
+                f"{name} has {size:,} bytes, but a tokenizer file may have at most"
+                f" {limits.file_bytes:,}; to allow larger files, pass SourceLimits(file_bytes=...)"
+                " with a higher limit"
             )
         total += size
         count += 1
     if total > limits.total_bytes:
         raise SourceRefused(
             f"its tokenizer files have {total:,} bytes in total, more than the limit of"
-            f" {limits.total_bytes:,}; see SourceLimits(total_bytes=...)"
+            f" {limits.total_bytes:,}; to allow more, pass SourceLimits(total_bytes=...) with a"
+            " higher limit"
         )
     if count > limits.files:
         raise SourceRefused(
-            f"it has {count:,} tokenizer files, more than the limit of {limits.files:,}; see"
-            " SourceLimits(files=...)"
+            f"it has {count:,} tokenizer files, more than the limit of {limits.files:,}; to allow"
+            " more, pass SourceLimits(files=...) with a higher limit"
         )
     if not count:
         raise SourceRefused("it has no tokenizer files; is this the right repository or folder?")
@@ -312,12 +313,12 @@ def resolve(wire: HubClient, repository: HubRepository, revision: str) -> Resolv
             or not COMMIT.fullmatch(commit)
             or not isinstance(siblings, list)
         ):
-            raise ValueError("its answer lacks the commit or the list of files")
+            raise ValueError("its response lacks the commit or the list of files")
         if COMMIT.fullmatch(revision) and commit != revision:
-            raise ValueError(f"its answer is about commit {commit}, not {revision}")
+            raise ValueError(f"its response is for commit {commit}, not {revision}")
         names = [entry.get("rfilename") if isinstance(entry, dict) else None for entry in siblings]
         if not all(isinstance(name, str) for name in names):
-            raise ValueError("its answer lists a file without a name")
+            raise ValueError("its response lists a file without a name")
         return ResolvedRevision(
             commit=commit, names=frozenset(checked_name(str(name)) for name in names)
         )
@@ -360,8 +361,8 @@ def promises(
             promised[promise.path] = promise
         if len(promised) > limits.entries or pages > limits.entries:
             raise SourceRefused(
-                f"{repository.name} lists more than {limits.entries:,} files; see"
-                " SourceLimits(entries=...)"
+                f"{repository.name} lists more than {limits.entries:,} files; to allow more, pass"
+                " SourceLimits(entries=...) with a higher limit"
             )
     odd = sorted(name for name in resolved.names ^ promised.keys() if wanted(name))
     if odd:
@@ -381,7 +382,7 @@ def promises(
 def _page(answer: object) -> list[Promise]:
     if not isinstance(answer, list):
         # What the hub said is wrong, not how we asked.
-        raise ValueError("its answer is not a list of files")  # noqa: TRY004
+        raise ValueError("its response is not a list of files")  # noqa: TRY004
     return [
         _promise(entry)
         for entry in answer
@@ -392,7 +393,7 @@ def _page(answer: object) -> list[Promise]:
 def _promise(entry: object) -> Promise:
     path = entry.get("path") if isinstance(entry, dict) else None
     if not isinstance(entry, dict) or not isinstance(path, str) or entry.get("type") != "file":
-        raise ValueError("its answer lists an entry that is neither a file nor a directory")
+        raise ValueError("its response lists an entry that is neither a file nor a directory")
     large = entry.get("lfs")
     described = large if isinstance(large, dict) else entry
     size = described.get("size")
@@ -405,7 +406,7 @@ def _promise(entry: object) -> Promise:
         or size < 0
         or not pattern.fullmatch(digest)
     ):
-        raise ValueError(f"its answer has no valid size and digest for {path[:200]!r}")
+        raise ValueError(f"its response has no valid size and digest for {path[:200]!r}")
     if isinstance(large, dict):
         return Promise(path=checked_name(path), size=size, sha256=digest)
     return Promise(path=checked_name(path), size=size, blob=digest)

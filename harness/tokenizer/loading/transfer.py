@@ -145,7 +145,11 @@ class Transfer:
                     )
                 self._put(out, piece)
         if body.status == 206 and self._have < self.promise.size:
-            raise Passing(f"it sent only part of the rest, up to byte {self._have:,}", status=206)
+            raise Passing(
+                f"it stopped before the end of the remaining data, at byte {self._have:,} of"
+                f" {self.promise.size:,}",
+                status=206,
+            )
         if self._have != self.promise.size:
             sent = self._have
             self._drop()
@@ -167,10 +171,11 @@ class Transfer:
         if right and body.announced not in {None, last - first + 1}:
             right = False
         if not right:
+            begin = self._have
             self._drop()
             raise _differs(
-                "it answered a range request with"
-                f" {headers.get('Content-Range', 'no range')[:100]!r}"
+                f"it answered a request for the bytes from {begin:,} on with the wrong range or"
+                f" length (Content-Range: {headers.get('Content-Range', 'none')[:100]!r})"
             )
         known = self._known_tag()
         if known and _STRONG.fullmatch(tag) and tag != known:

@@ -286,14 +286,14 @@ class HubClient:
             for piece in body.pieces():
                 kept += piece
                 if len(kept) > JSON_BYTES:
-                    raise Passing(f"its answer has more than {JSON_BYTES:,} bytes", most=1)
+                    raise Passing(f"its response is larger than {JSON_BYTES:,} bytes", most=1)
             try:
                 return read(strict_json(bytes(kept))), self._next(headers)
             except SourceRefused:
                 raise
             except ValueError as error:
                 raise Passing(
-                    f"its answer cannot be used: {error}", most=LYING_ATTEMPTS, differs=True
+                    f"its response cannot be used: {error}", most=LYING_ATTEMPTS, differs=True
                 ) from error
 
         return self.get(path, take)
@@ -321,8 +321,8 @@ class HubClient:
         """
         if self.forbidden is not None:
             raise HubFailed(
-                f"{self.endpoint}{path}: {self.forbidden} forbids requests, and this is not in the"
-                " cache",
+                f"{self.endpoint}{path}: {self.forbidden} forbids requests, and the response is not"
+                " in the cache",
                 attempts=0,
             )
         attempt = vain = 0

@@ -63,7 +63,7 @@ def _call(step: str, name: str, *arguments: object) -> None:
     """
     if getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments) != 0:
         number = ctypes.get_errno()
-        raise NotAllowed(number, f"{step}: {os.strerror(number)}")
+        raise NotAllowed(number, f"cannot {step}: {os.strerror(number)}")
 
 
 def unshare(flags: int, *, step: str) -> None:
@@ -279,7 +279,10 @@ def cover(pid: int, folder: Path, *, layer: Path, space: int | None) -> Covered 
             mount(folder, flags=MS_REMOUNT | MS_BIND | MS_RDONLY | locked)
             return {"before": before, **_state(folder)}
         if any(character in f"{folder}{layer}" for character in AWKWARD):
-            raise OSError(f"its path contains one of {AWKWARD}, which an overlay does not accept")
+            raise OSError(
+                "its path contains a character that an overlay mount does not accept (one of"
+                f" {' '.join(AWKWARD)}); use a path without these characters"
+            )
         flags = MS_NOSUID | MS_NODEV
         mount(layer, kind="tmpfs", flags=flags, data=f"size={space},mode=700")
         for name in ("upper", "work"):

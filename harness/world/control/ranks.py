@@ -171,7 +171,7 @@ class RankChannel:
         ns = words.get("ns", now)
         values = words.get("values", {})
         if not is_name(name):
-            raise EventError("event must be dotted lower-case words")
+            raise EventError("an event name must consist of lower-case words separated by dots")
         if not isinstance(values, dict):
             raise EventError("values must be an object")
         if not isinstance(ns, int) or isinstance(ns, bool):

@@ -124,7 +124,7 @@ class Room:
         if left:
             more = f", and {len(left) - 1} more" if len(left) > 1 else ""
             raise RoomNotEmpty(
-                "cannot remove what the previous world left in the ranks' working folder:"
+                "cannot remove files that the previous world left in the ranks' working folder:"
                 f" {left[0]}{more}. They remain in {self._folder.parent.name} in the temporary"
                 " folder, and the next world uses a different working folder"
             )

@@ -396,7 +396,7 @@ def snapshot(
     """
     if not (PROC / "self" / "task").is_dir():
         raise UnreadableProcess(
-            "this system does not show in /proc which system calls threads wait in"
+            "on this system, /proc does not show which system calls threads are blocked in"
         )
     for pid in _ranks_first(pids, spare=spare):
         try:

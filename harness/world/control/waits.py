@@ -285,7 +285,7 @@ def memory(pid: int, address: int, size: int) -> bytes:
         raise Ended(f"process {pid} has ended") from None
     except (OSError, OverflowError, ValueError) as error:
         raise UnreadableProcess(f"the memory of process {pid} cannot be read: {error}") from None
-    raise Ended(f"process {pid} has ended, or nothing can be read at the address that it waits on")
+    raise Ended(f"process {pid} has ended, or its memory at address {address:#x} cannot be read")
 
 
 def catches(pid: int, number: int) -> bool:

@@ -203,12 +203,14 @@ def _interface(own_address: str) -> int:
     try:
         tun = os.open(TUN, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        raise isolation.NotAllowed(error.errno, f"open {TUN}: {error.strerror}") from None
+        raise isolation.NotAllowed(error.errno, f"cannot open {TUN}: {error.strerror}") from None
     name = INTERFACE.encode()
     try:
         fcntl.ioctl(tun, _TUNSETIFF, struct.pack("16sH", name, _TUN_WITHOUT_HEADER))
     except OSError as error:
-        raise isolation.NotAllowed(error.errno, f"create a TUN device: {error.strerror}") from None
+        raise isolation.NotAllowed(
+            error.errno, f"cannot create a TUN device: {error.strerror}"
+        ) from None
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
 
         def tell(request: int, interface: bytes, value: bytes) -> None:

@@ -83,7 +83,7 @@ class ControlChannel:
         head = self._exactly(HEAD.size)
         words, size = HEAD.unpack(head)
         if words > MOST_JSON or size > MOST_BYTES:
-            raise Gone("the data received is not a message")
+            raise Gone("the data received is not a valid message")
         return json.loads(self._exactly(words)), self._exactly(size)
 
     def send(self, message: dict[str, Any], content: bytes = b"") -> None:
@@ -96,7 +96,7 @@ class ControlChannel:
         while left:
             # Who is cut off reads nothing: a full pipe must not hold this process beyond its lease.
             if not select.select([], [self._writes], [], self.lease)[1]:
-                raise Gone(f"the run read nothing for {self.lease:g} s")
+                raise Gone(f"the run did not read from the channel for {self.lease:g} s")
             try:
                 left = left[os.write(self._writes, left) :]
             except BlockingIOError:

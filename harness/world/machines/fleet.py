@@ -191,7 +191,7 @@ class Fleet:
         whys = [future.result() for future in started]
         wrong = [f"{self._machines[index].called}: {why}" for index, why in enumerate(whys) if why]
         if wrong:
-            raise ServerFailed(f"cannot form a world over these machines: {'; '.join(wrong)}")
+            raise ServerFailed(f"cannot form a world across these machines: {'; '.join(wrong)}")
         self.seconds = max(self.seconds, time.monotonic() - began)
         self.pids = tuple(self._ready[index]["pid"] for index in indices)
 

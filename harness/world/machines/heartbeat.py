@@ -142,7 +142,7 @@ class MachineLine:
             poll.register(self._writes, select.POLLOUT)
             while data and not self.lost:
                 if not poll.poll(1000 * self._lease):
-                    self.lose(f"it read nothing for {self._lease:g} s")
+                    self.lose(f"it did not read from its channel for {self._lease:g} s")
                     return
                 try:
                     data = data[os.write(self._writes, data) :]
@@ -199,7 +199,7 @@ class MachineLine:
         if taken:
             self._took = now
         elif now - self._took > self._lease:
-            self._lose_aside(f"it read nothing for {now - self._took:.1f} s")
+            self._lose_aside(f"it did not read from its channel for {now - self._took:.1f} s")
 
     def _beat(self) -> bool:
         """Write a heartbeat, or the rest of the last one, as far as the pipe takes it.
@@ -306,11 +306,11 @@ class MachineLine:
     def _message(self) -> tuple[dict[str, Any], bytes]:
         words, size = agent.HEAD.unpack(self._exactly(agent.HEAD.size))
         if words > agent.MOST_JSON or size > agent.MOST_BYTES:
-            raise ValueError("it sent data that is not a message")
+            raise ValueError("it sent data that is not a valid message")
         message = strict_json(self._exactly(words))
         content = self._exactly(size)
         if not isinstance(message, dict):
-            raise TypeError("it sent data that is not a message")
+            raise TypeError("it sent data that is not a valid message")
         return message, content
 
     def _take(self, message: dict[str, Any], content: bytes) -> None:

@@ -89,7 +89,7 @@ class LateShare:
             or type(ahead) is not int
             or type(within) is not int
         ):
-            raise Hostile("the trial's events lack a beginning, an end or a clock")
+            raise Hostile("the trial's events lack a begin event, an end event or a clock")
         if size != len(self.placed.of):
             raise Hostile(
                 "the trial's world size does not match the number of ranks placed on machines"
@@ -170,7 +170,7 @@ class _Replay:
         self._roll.weigh(self._share.machine, message)
         rank = message.get("rank")
         if rank is not None and not self._roll.has(self._share.machine, rank):
-            raise Hostile("it reported on a rank that it does not have")
+            raise Hostile("it reported on a rank that is not on its machine")
         match message.get("is"):
             case "events" if rank is not None and rank not in self._closed:
                 self._take(self._channels[rank].feed(content))

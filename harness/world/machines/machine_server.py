@@ -40,8 +40,8 @@ def inside(file: Path) -> str:
     """
     if not file.is_relative_to(Path(ROOT, "harness")):
         raise OSError(
-            f"{file.name} belongs to a plug-in, and plug-ins are not supported in worlds on"
-            " several machines; remove the checks and faults that use it"
+            f"{file.name} belongs to a plug-in, and plug-ins are not supported in worlds that"
+            " span several machines; remove the checks and faults that use it"
         )
     return file.relative_to(ROOT).as_posix()
 

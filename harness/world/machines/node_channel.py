@@ -211,7 +211,7 @@ class Inbox:
     def _message(self) -> tuple[dict[str, Any], bytes]:
         words, size = HEAD.unpack(self._exactly(HEAD.size))
         if words > MOST_JSON or size > MOST_BYTES:
-            raise EOFError("the data received is not a message")
+            raise EOFError("the data received is not a valid message")
         return json.loads(self._exactly(words)), self._exactly(size)
 
     def _exactly(self, count: int) -> bytes:
@@ -293,7 +293,7 @@ def journal_path(run: str, world: str, *, machine: int) -> Path:
         ValueError: one of them is not what these are called.
     """
     if not JOURNAL_NAME.fullmatch(run) or not JOURNAL_NAME.fullmatch(world):
-        raise ValueError("the names of a run and a world must be hexadecimal digits")
+        raise ValueError("run and world names must consist of hexadecimal digits")
     return cache() / RUNS / run / f"{world}-{machine}"
 
 

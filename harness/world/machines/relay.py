@@ -233,7 +233,7 @@ class Relay:
         self._roll.weigh(line.index, message)
         rank = message.get("rank")
         if rank is not None and not self._roll.has(line.index, rank):
-            raise Hostile("it reported on a rank that it does not have")
+            raise Hostile("it reported on a rank that is not on its machine")
         kind = message.get("is")
         if rank is not None:
             self._hear_rank(rank, kind, message, content)

@@ -124,7 +124,9 @@ class Roll:
         elif kind == "signalled":
             ranks = message.get("ranks")
             if not isinstance(ranks, list) or not all(self.has(machine, rank) for rank in ranks):
-                raise Hostile("its supervisor reported signals to ranks that it does not have")
+                raise Hostile(
+                    "its supervisor reported sending signals to ranks that are not on its machine"
+                )
             if type(message.get("signal")) is not int:
                 raise Hostile("its supervisor did not report which signal it sent")
         return message
@@ -135,7 +137,7 @@ class Roll:
         pid = message.get("pid")
         if not self.has(machine, rank) or rank in self._ended:
             raise Hostile(
-                "its supervisor reported on a rank that it does not have or that had already ended"
+                "its supervisor reported on a rank that is not on its machine or had already ended"
             )
         assert isinstance(rank, int)
         if kind == "started":
@@ -206,8 +208,8 @@ class HandedOver:
             or self._bytes[rank] > MOST_BYTES
         ):
             raise Hostile(
-                f"it sent files of rank {rank} that it had not named, or more than"
-                f" {MOST_BYTES // 2**20} MiB of them"
+                f"it sent files of rank {rank} that it had not announced, or more than"
+                f" {MOST_BYTES // 2**20} MiB for this rank"
             )
         with self._place(rank, name).open("ab") as file:
             file.write(content)

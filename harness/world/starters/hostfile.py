@@ -62,7 +62,7 @@ def read(path: Path) -> tuple[Machine, ...]:
         merged[machine.name] = Machine(name=machine.name, slots=slots, addresses=addresses)
     if not merged:
         raise _refused(
-            path, 1, "", "it lists no machine; write one per line, such as: node-1 slots=2"
+            path, 1, "", "it lists no machines; write one per line, such as: node-1 slots=2"
         )
     if len(merged) > MOST_HOSTS:
         raise _refused(path, 1, str(len(merged)), f"a world has at most {MOST_HOSTS} machines")
@@ -167,7 +167,8 @@ def _slots(path: Path, line: int, slots: int) -> int:
             path,
             line,
             str(slots),
-            f"slots must be 1 to {MOST_SLOTS}; leave out a machine without slots",
+            f"slots must be between 1 and {MOST_SLOTS}; to run no ranks on a machine, remove it from"
+            " the hostfile",
         )
     return slots
 

@@ -81,7 +81,7 @@ class MachineClaim:
         assert self._guard.stdout is not None
         if not self._guard.stdout.readline():
             self.close()
-            raise OSError("the process that guards the test machines did not start")
+            raise OSError("the process that supervises the test machines did not start")
 
     def link(self, name: str) -> str:
         """List a network link before it is made; the address that it has to be made with."""

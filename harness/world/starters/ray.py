@@ -221,7 +221,7 @@ class Actor:
             if self._lost():
                 raise NodeLost("Ray has lost it") from None
             raise ActorGone(
-                f"its actor ended ({type(error).__name__}), although the node is still up"
+                f"its actor died ({type(error).__name__}), although the node is still up"
             ) from None
         except (ConnectionError, RuntimeError) as error:
             why = printable(str(error).strip().partition("\n")[0], limit=200)

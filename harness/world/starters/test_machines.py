@@ -248,7 +248,7 @@ def _join(
     machine: subprocess.Popen[bytes], claim: MachineClaim, log: Path, *, link: str, bridge: str
 ) -> int:
     """Join it to the bridge and let it go on; the pid of its first process, which listens."""
-    child = _child(machine)
+    child = _child(machine, log)
     # Who is killed before this line leaves a process that ends by itself: it has no cable to set
     # up.
     claim.process(child)
@@ -292,11 +292,14 @@ def _run(*words: str) -> None:
         raise NoMachines(f"{' '.join(words[:4])} failed: {done.stderr.strip()[-300:]}")
 
 
-def _child(machine: subprocess.Popen[bytes]) -> int:
+def _child(machine: subprocess.Popen[bytes], log: Path) -> int:
     while machine.poll() is None:
         if children := _children(machine.pid):
             return children[0]
-    raise NoMachines("a test machine did not start: unshare exited")
+    raise NoMachines(
+        "a test machine did not start; check that this host allows namespaces:"
+        f" {log.read_text().strip()[-300:] or 'unshare exited without a message'}"
+    )
 
 
 def _end(machine: subprocess.Popen[bytes]) -> None:

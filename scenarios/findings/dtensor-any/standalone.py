@@ -1,4 +1,4 @@
-# any() on a sharded DTensor counts ranks when it is converted to a number
+# The result of any() on a sharded DTensor counts ranks when converted to a number
 # Affected: torch 2.13.0. No fixed version known.
 import os
 import sys

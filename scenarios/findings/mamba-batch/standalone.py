@@ -1,4 +1,4 @@
-# Mamba in mlx-lm generates different tokens when batched with a longer prompt
+# Batching with a longer prompt changes the tokens that Mamba in mlx-lm generates
 import sys
 
 try:
@@ -33,6 +33,6 @@ def answer(prompts):
 
 want, got = answer([short]), answer([short, long])
 if got != want:
-    print(f"DEFECT: generated {got} next to a longer prompt, expected {want}")
+    print(f"DEFECT: generated {got} when batched with a longer prompt, expected {want}")
     sys.exit(1)
 print("OK")

@@ -1,4 +1,4 @@
-"""mlx-lm pipelines skip layers when the ranks do not divide them evenly."""
+"""mlx-lm pipelines skip layers when layers do not divide evenly among the ranks."""
 
 import sys
 

@@ -161,13 +161,13 @@ def test_a_description_is_of_the_files(tmp_path: Path) -> None:
     data = (folder / "model.safetensors").read_bytes()
     assert told["parameters"] * 4 == len(data) - 8 - int.from_bytes(data[:8], "little")
     (folder / "model.safetensors").write_bytes(data[:-4])
-    with pytest.raises(ModelError, match=r"model\.safetensors ends inside .*, so it was cut off"):
+    with pytest.raises(ModelError, match=r"model\.safetensors is truncated: it ends inside "):
         describe(folder)
     (folder / "model.safetensors").write_bytes(data[:100])
     with pytest.raises(ModelError, match=r"model\.safetensors is not a readable safetensors file"):
         describe(folder)
     (folder / "model.safetensors").unlink()
-    with pytest.raises(ModelError, match="contains no safetensors file"):
+    with pytest.raises(ModelError, match="contains no safetensors files"):
         describe(folder)
     (folder / "config.json").write_text("[]")
     with pytest.raises(ModelError, match="is not a JSON object"):

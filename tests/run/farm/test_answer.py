@@ -169,7 +169,7 @@ class Sends:
         (HEAD.pack(2, 2**31) + b"{}", "at most"),
         (HEAD.pack(2**31, 0), "at most"),
         (HEAD.pack(2, 0) + b"{x", "did not answer in JSON"),
-        (HEAD.pack(2, 0) + b"[]", "its answer is not a JSON object"),
+        (HEAD.pack(2, 0) + b"[]", "its response is not a JSON object"),
         (b"", "the node is still up; its last output: its last output"),
     ],
 )

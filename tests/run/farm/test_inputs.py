@@ -46,6 +46,6 @@ def test_a_trial_of_which_an_input_was_changed_ends_the_run(told: dict[str, obje
     """With each trial a node says whether an input was changed there: one that is lost later says
     it of none.
     """
-    with pytest.raises(FarmError, match=r"a rank changed .* on that node"):
+    with pytest.raises(FarmError, match=r"a rank changed .* on its node"):
         _demand_unchanged(told)
     _demand_unchanged({"changed": []})

@@ -260,7 +260,8 @@ def test_one_case_can_be_chosen_alone() -> None:
         "perturb-logits",
     }
     assert facts("reorder-calls/plain", seeds=1).without == {
-        "reorder-calls on mlx-ring": "MLX evaluates calls lazily"
+        "reorder-calls on mlx-ring": "MLX runs a call when its result is evaluated, so the fault"
+        " cannot set the order"
     }
     with pytest.raises(
         Nothing, match="perturb does not have this case; its cases: perturb/plain, perturb/text"

@@ -241,7 +241,7 @@ def test_a_contract_holds_until_an_id_changes(
     contract = read_golden(Path(golden))
     (tmp_path / "a.model").write_bytes(llama_model(700))
     with Engine(str(tmp_path / "a.model")) as pieces:
-        with pytest.raises(EngineFailed, match="does not encode in the mode"):
+        with pytest.raises(EngineFailed, match="does not support the encoding mode"):
             changed_ids(pieces, contract)
         write_golden(record_golden(pieces, count=5), tmp_path / "pieces.json")
         assert changed_ids(pieces, read_golden(tmp_path / "pieces.json")) == []

@@ -86,7 +86,10 @@ def test_bytes_beyond_the_cap_are_not_fetched(
     The same size without a unit is refused.
     """
     assert fetch(fake, "org/name", "--file", "model.safetensors", "--max-bytes", "100B") == USAGE
-    assert "model.safetensors has 700 bytes, more than 100" in capsys.readouterr().err
+    assert (
+        "model.safetensors has 700 bytes, but a tokenizer file may have at most 100"
+        in capsys.readouterr().err
+    )
     assert not [path for path in fake.paths if "/resolve/" in path]
     with pytest.raises(SystemExit):
         fetch(fake, "org/name", "--max-bytes", "100")

@@ -625,7 +625,7 @@ def test_only_the_bytes_that_were_proven_are_used(tmp_path: Path) -> None:
     file = tmp_path / "tokenizer.json"
     file.write_text(json.dumps(llama_3()))
     for read in ({}, {str(file): "0" * 64}):
-        with pytest.raises(Unreadable, match="changed after it was proven"):
+        with pytest.raises(Unreadable, match="changed after the tokenizer was proven"):
             continued(tmp_path / "no.gguf", tokenizer=tmp_path, read=read, prompt="x", most=1)
 
 

@@ -167,7 +167,7 @@ def test_what_cannot_be_removed_is_said(
             "world.end",
         ]
         words = void.events[1].values["message"]
-        assert "cannot remove what the previous world left" in words
+        assert "cannot remove files that the previous world left" in words
         assert "home/pinned: Operation not permitted" in words
         assert [event.values["names"] for event in again.events if event.name == "listing"] == [
             EMPTY

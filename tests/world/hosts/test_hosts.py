@@ -253,8 +253,8 @@ def test_another_user_has_hosts_too(short_tmp: Path) -> None:
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ("max_net_namespaces", "create a host's namespaces: No space left on device"),
-        ("max_user_namespaces", "create a user namespace: No space left on device"),
+        ("max_net_namespaces", "cannot create a host's namespaces: No space left on device"),
+        ("max_user_namespaces", "cannot create a user namespace: No space left on device"),
     ],
 )
 def test_where_hosts_are_forbidden_it_is_said_with_a_remedy(setting: str, said: str) -> None:

@@ -247,9 +247,12 @@ def test_machines_without_ranks_do_not_count(
             "--hosts-python, --ssh-config requires --hosts",
         ),
         ("--on ray --placement spread", "--placement requires --hosts"),
-        ("--hosts hosts --jobs 2", "with --hosts, worlds run one after another; leave it out"),
+        (
+            "--hosts hosts --jobs 2",
+            "with --hosts, worlds run one after another; remove this option",
+        ),
         ("--hosts test:0", "makes N test machines"),
-        ("--hosts test:3 --ssh-config c", "leave it out"),
+        ("--hosts test:3 --ssh-config c", "remove this option"),
     ],
 )
 def test_options_that_would_change_nothing(given: str, words: str) -> None:
