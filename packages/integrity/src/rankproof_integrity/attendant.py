@@ -11,6 +11,7 @@ import selectors
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -18,17 +19,19 @@ from . import frame
 from .frame import SHOWN, Greeting, GreetingRefusal, begun_before, greeting_of
 from .line import LONG, Line
 from .link import TransportLimits
+from .proof import UNPROVED, Introduction, Session, Unproved, opened
+from .reader import Torn
 from .records import NodeId
-from .wire import StreamWire, Torn
+from .wire import StreamWire, Trust
 
 THREAD = "integrity-attendant"
 STRANGER = 5.0
-"""Seconds that whoever connects has to say who it is."""
-STRANGERS = 64
-GREETING = 64 * 1024
-"""How many of them may be silent at once, and the bytes that the first frame of one may have:
-nobody knows him yet.
-"""
+"""Seconds that whoever connects has to prove the key and say who it is."""
+STRANGERS = 256
+"""How many of them there may be at once."""
+ACCEPTED = 32
+"""Connections that are accepted in a row: then those that were before are listened to."""
+KEYLESS = "this node has no key; give both nodes the key of the group, or neither"
 REST = 0.1
 """Seconds for which nobody is accepted after that failed: where no descriptor is free, the kernel
 would ask at once.
@@ -39,12 +42,26 @@ again.
 """
 
 
-@dataclass(frozen=True)
+@dataclass(kw_only=True, eq=False)
 class Stranger:
-    """Connection on which nobody has said yet who they are."""
+    """Connection on which nobody has said yet who they are.
+
+    Attributes:
+        wire: the connection.
+        host: where it comes from.
+        until: when it is closed.
+        introduction: its proof of the key; None where there is no key.
+    """
 
     wire: StreamWire
+    host: str
     until: float
+    introduction: Introduction | None
+
+    @property
+    def session(self) -> Session | None:
+        """Return what it has proved."""
+        return None if self.introduction is None else self.introduction.session
 
 
 class Attendant:
@@ -73,7 +90,7 @@ class Attendant:
         self.refused = ""
         self.until = math.inf
         self._watched: dict[int, Line] = {}
-        self._listeners: dict[int, socket.socket] = {}
+        self._listeners: dict[int, tuple[socket.socket, Trust]] = {}
         self._strangers: dict[int, Stranger] = {}
         self._resting: dict[int, float] = {}  # listeners, and until when
         self._stopped = self._asked = False
@@ -102,9 +119,9 @@ class Attendant:
         self._selector.unregister(descriptor)
         del self._watched[descriptor]
 
-    def listen(self, listener: socket.socket) -> None:
-        """Accept connections from now on."""
-        self._listeners[listener.fileno()] = listener
+    def listen(self, listener: socket.socket, trust: Trust) -> None:
+        """Accept connections from now on, and have whoever connects prove what there is to."""
+        self._listeners[listener.fileno()] = listener, trust
         self._selector.register(listener.fileno(), selectors.EVENT_READ)
         self.wake()
 
@@ -137,7 +154,7 @@ class Attendant:
         self._hang_up()
 
     def _hang_up(self) -> None:
-        for listener in self._listeners.values():
+        for listener, _ in self._listeners.values():
             listener.close()
         for stranger in self._strangers.values():
             stranger.wire.close()
@@ -191,64 +208,106 @@ class Attendant:
             os.read(self._read, 4096)
             self._asked = False  # before lines are asked: who changes one after that asks again
         elif descriptor in self._listeners:
-            self._accept(self._listeners[descriptor])
+            self._accept(*self._listeners[descriptor])
         elif descriptor in self._strangers:
             self._listen_to(descriptor)
         elif (line := self._watched.get(descriptor)) is not None:
             line.attend(ready=True)
 
-    def _accept(self, listener: socket.socket) -> None:
-        try:
-            connected, _ = listener.accept()
-        except OSError:  # it was gone before it was accepted, or no descriptor is free
-            self._selector.unregister(listener.fileno())
-            self._resting[listener.fileno()] = time.monotonic() + REST
+    def _accept(self, listener: socket.socket, trust: Trust) -> None:
+        for _ in range(ACCEPTED):
+            try:
+                connected, address = listener.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError:  # it was gone before it was accepted, or no descriptor is free
+                self._selector.unregister(listener.fileno())
+                self._resting[listener.fileno()] = time.monotonic() + REST
+                return
+            self._make_room()
+            try:
+                wire = trust.wire(connected, initiator=False, longest=UNPROVED)
+            except OSError:  # it was gone before TLS began
+                connected.close()
+                continue
+            key = trust.key
+            self._strangers[wire.fileno()] = Stranger(
+                wire=wire,
+                host=address[0] if isinstance(address, tuple) else "",
+                until=time.monotonic() + STRANGER,
+                introduction=None if key is None else Introduction(key, initiator=False),
+            )
+            self._selector.register(wire.fileno(), selectors.EVENT_READ)
+
+    def _make_room(self) -> None:
+        """Turn a stranger away where there are too many: of those who have proved least, the oldest
+        of the host that has most. So neither silence nor one host keeps a peer out.
+        """
+        if len(self._strangers) < STRANGERS:
             return
-        if len(self._strangers) >= STRANGERS:
-            # Who has been silent for longest: a peer greets at once, and is not kept out by those
-            # who say nothing.
-            self._dismiss(next(iter(self._strangers))).wire.close()
-        wire = StreamWire(connected, longest=GREETING)
-        self._strangers[wire.fileno()] = Stranger(wire, time.monotonic() + STRANGER)
-        self._selector.register(wire.fileno(), selectors.EVENT_READ)
+        least = min(_proved(stranger) for stranger in self._strangers.values())
+        last = {fd: one for fd, one in self._strangers.items() if _proved(one) == least}
+        hosts = Counter(stranger.host for stranger in last.values())
+        crowded, _ = hosts.most_common(1)[0]
+        oldest = next(fd for fd, stranger in last.items() if stranger.host == crowded)
+        self._dismiss(oldest).wire.close()
 
     def _dismiss(self, descriptor: int) -> Stranger:
         self._selector.unregister(descriptor)
         return self._strangers.pop(descriptor)
 
     def _listen_to(self, descriptor: int) -> None:
-        wire = self._strangers[descriptor].wire
+        stranger = self._strangers[descriptor]
         try:
-            first = next(wire.receive(), None)
+            for header, payload in stranger.wire.receive():
+                if stranger.introduction is None or stranger.session is not None:
+                    self._dismiss(descriptor)
+                    self._introduce(stranger, header, payload)
+                    return
+                stranger.introduction.came(header, payload)
+                while (said := stranger.introduction.next_frame()) is not None:
+                    stranger.wire.put(*said)
+        except Unproved as unproved:
+            self.refused = str(unproved)
+            _refuse(stranger.wire, GreetingRefusal(unproved.answer), toward=0)
+            self._dismiss(descriptor).wire.close()
         except Torn:
             self._dismiss(descriptor).wire.close()
-            return
-        if first is not None:
-            self._dismiss(descriptor)
-            wire.longest = self._limits.message
-            self._introduce(wire, *first)
 
-    def _introduce(self, wire: StreamWire, header: frame.Header | None, payload: object) -> None:
-        """Its first frame says who it is. Who greets is told why he is refused.
+    def _introduce(self, stranger: Stranger, header: frame.Header, payload: memoryview) -> None:
+        """Its greeting says who it is, and who greets is told why he is refused.
 
-        On all others it is closed.
+        On whoever does not greet the connection is closed.
         """
-        if (
-            header is not None
-            and header.kind is frame.Kind.HELLO
-            and isinstance(payload, memoryview)
-        ):
+        wire = stranger.wire
+        session = stranger.session
+        if header.kind is frame.Kind.NONCE:
+            _refuse(wire, GreetingRefusal(KEYLESS), toward=0)
+        elif header.kind is frame.Kind.HELLO and (words := opened(session, header, payload)):
             line, refusal = _line_for(
-                greeting_of(payload), header.epoch, node=self._node, lines=self._lines
+                greeting_of(words), header.epoch, node=self._node, lines=self._lines
             )
             if line is not None:
-                line.take_wire(wire, header, payload)
+                line.take_wire(wire, header, payload, session=session)
                 return
             if refusal is not None:
                 self.refused = refusal.words
-                with contextlib.suppress(Torn):
-                    wire.put(*refusal.packed(toward=header.epoch))
+                _refuse(wire, refusal, toward=header.epoch)
         wire.close()
+
+
+def _proved(stranger: Stranger) -> int:
+    """Return how far a stranger has come."""
+    if stranger.introduction is None:
+        return 0
+    return stranger.introduction.begun + (stranger.session is not None)
+
+
+def _refuse(wire: StreamWire, refusal: GreetingRefusal, *, toward: int) -> None:
+    """Say why a connection is about to be closed, where that may be said."""
+    if refusal.words:
+        with contextlib.suppress(Torn):
+            wire.put(*refusal.packed(toward=toward))
 
 
 def _line_for(

@@ -49,9 +49,6 @@ def goodbye(line: Line, deadline: float) -> TransferFailed | None:
     conversation = line.conversation
     said: float | None = None
     apart: float | None = None  # since when they do not know each other on any connection
-    # A datagram that acknowledged the peer's last message may be lost, and the peer ask again:
-    # somebody answers.
-    stays = 0.0 if conversation.ordered else conversation.limits.silence
 
     def over(now: float) -> bool | None:
         nonlocal said, apart
@@ -69,7 +66,7 @@ def goodbye(line: Line, deadline: float) -> TransferFailed | None:
             conversation.goodbye(now=now)
             said = now
         # Who has said goodbye too may be gone, and then nobody acknowledges ours.
-        alone = gone or (conversation.incoming.ended and now >= said + stays)
+        alone = gone or conversation.incoming.ended
         return (
             conversation.delivered
             or (conversation.outgoing.unacknowledged is None and alone)

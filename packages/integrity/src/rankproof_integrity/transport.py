@@ -2,9 +2,11 @@
 
 Or one error that says which one is not.
 
-Against accidents, not against people: peers are not authenticated.
+Nodes that have the same key prove it to each other when they connect. What goes between them then
+is checked for accidents; whoever can alter the bytes on their way is kept out by TLS alone.
 
-    with ReliableMessageTransport(node="rank 0") as transport:
+    key = key_from_file("/etc/pipeline/key")            # the same on every node
+    with ReliableMessageTransport(node="rank 0", key=key) as transport:
         address = transport.listen(("127.0.0.1", 0))    # tell rank 1, however ranks tell each other
         transport.expect("rank 1")
         transport.send(b"...", to="rank 1")
@@ -17,6 +19,7 @@ import contextlib
 import itertools
 import os
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -33,8 +36,9 @@ from .link import LinkHealth, NetworkHealthMonitor, TransportLimits
 from .loops import LoopCalls
 from .outgoing import unchanging
 from .problem import MessageLate, MessageLost, Misused, TransferFailed
+from .proof import demand_key
 from .records import NodeId, TransferResult
-from .wire import Address, DatagramWire, address_of, demand_local, dialled, listening
+from .wire import Address, Trust, address_of, dialled, listening
 
 ValidatedMessage = Message
 THREAD = "integrity-close"
@@ -44,12 +48,15 @@ class ReliableMessageTransport:
     """Messages of one node.
 
     Streams (TCP, or sockets in the file system) are connected anew when they break, and go on after
-    the last frame that was acknowledged. Over datagrams frames are sent until they are
-    acknowledged. What cannot be delivered within `limits.deadline` ends the conversation with that
-    peer by one error; `renew` begins another one.
+    the last frame that arrived. What cannot be delivered within `limits.deadline` ends the
+    conversation with that peer by one error; `renew` begins another one.
 
     Args:
         node: this node's name; the peer has to expect it.
+        key: of the group, at least 16 bytes, the same on every node: who cannot prove that it has
+            it is told nothing and delivers nothing. See `key_from_file` and
+            `key_from_environment`. Without one other users of this machine can take a node's name
+            wherever they can connect.
         epoch: how often the node began: an integer greater than all it had before; or what is asked
             for such a one, at the start and at each `renew`. The time in nanoseconds where none is
             given; `next_epoch` of a store, asked each time, is safe also where clocks are set back.
@@ -61,6 +68,7 @@ class ReliableMessageTransport:
         self,
         *,
         node: NodeId,
+        key: bytes | None = None,
         epoch: int | Callable[[], int] | None = None,
         limits: TransportLimits | None = None,
         monitor: NetworkHealthMonitor | None = None,
@@ -68,6 +76,7 @@ class ReliableMessageTransport:
         if "\n" in node:
             raise Misused(f"a node's name must be one line, not {node!r}")
         self.node = node
+        self._key = demand_key(key)
         self.limits = TransportLimits() if limits is None else limits
         self.monitor = monitor or NetworkHealthMonitor(
             shortest=self.limits.shortest, longest=self.limits.longest
@@ -91,24 +100,30 @@ class ReliableMessageTransport:
 
     # Who there is.
 
-    def listen(self, address: Address = ("127.0.0.1", 0), *, insecure: bool = False) -> Address:
+    def listen(
+        self, address: Address = ("127.0.0.1", 0), *, tls: ssl.SSLContext | None = None
+    ) -> Address:
         """Let peers connect to this address.
 
         Gives it as it became, with the port that was free where 0 was asked.
 
         Args:
-            address: a host and a port, or the path of a socket.
-            insecure: accepts an address that other machines can reach. Nobody proves who he is:
-                whoever reaches it and knows two nodes' names can replace a message. It is logged.
+            address: a host and a port, or the path of a socket, whose file only this user can
+                connect to.
+            tls: for listeners, with this node's certificate; `verify_mode` CERT_REQUIRED also
+                demands one of who connects. All who hold one it accepts are members of the group.
 
         Raises:
-            Misused: other machines can reach the address, and `insecure` is not given.
+            Misused: other machines can reach the address, and who connects has to prove nothing:
+                there is no key, and no certificate is required.
+            OSError: the address is not free, or not this machine's.
         """
         if self._closed:
             raise Misused(f"the transport of {self.node} {self._gone()}")
         address = address_of(address)
-        listener = listening(address, insecure=insecure)
-        self._attendant.listen(listener)
+        trust = Trust(key=self._key, tls=tls)
+        listener = listening(address, proves=trust.proves)
+        self._attendant.listen(listener, trust)
         if isinstance(address, str):
             return address
         name = listener.getsockname()
@@ -116,9 +131,16 @@ class ReliableMessageTransport:
 
     def expect(self, peer: NodeId) -> None:
         """Expect a peer to connect to us."""
-        self._add(peer, Line(self._conversation(peer, ordered=True), attendant=self._attendant))
+        self._add(peer, Line(self._conversation(peer), attendant=self._attendant))
 
-    def connect(self, peer: NodeId, address: Address | Callable[[], Address]) -> None:
+    def connect(
+        self,
+        peer: NodeId,
+        address: Address | Callable[[], Address],
+        *,
+        tls: ssl.SSLContext | None = None,
+        server_name: str | None = None,
+    ) -> None:
         """Connect to a peer that listens, now or later, and again whenever the connection breaks.
 
         Does not wait.
@@ -127,53 +149,35 @@ class ReliableMessageTransport:
             peer: its name.
             address: where it listens; or what is asked at each try, in a thread, for a peer that
                 may come back elsewhere. It raises OSError while nobody knows.
+            tls: for who connects: certificates that it trusts, and this node's own where the
+                listener requires one.
+            server_name: the name that the listener's certificate has to be for.
+
+        Raises:
+            Misused: the context checks the listener's name, and none is given.
         """
+        if tls is not None and tls.check_hostname and not server_name:
+            raise Misused(
+                "this TLS context checks the name in the listener's certificate; pass it as"
+                " server_name"
+            )
         where = Lookup(address if callable(address) else address_of(address))
 
         def dial() -> socket.socket:
             return dialled(where.address())
 
-        conversation = self._conversation(peer, ordered=True)
+        conversation = self._conversation(peer)
         conversation.settled = not callable(address)
-        self._add(peer, Line(conversation, attendant=self._attendant, dial=dial))
+        trust = Trust(key=self._key, tls=tls, server_name=server_name)
+        self._add(peer, Line(conversation, attendant=self._attendant, dial=dial, trust=trust))
 
-    def datagrams(
-        self,
-        peer: NodeId,
-        bound: socket.socket,
-        address: Address,
-        *,
-        largest: int = 1400,
-        insecure: bool = False,
-    ) -> None:
-        """Talk to a peer by datagrams.
-
-        Args:
-            peer: its name.
-            bound: a datagram socket of ours, bound to where the peer sends to; the transport's from
-                now on.
-            address: where the peer is bound.
-            largest: bytes of one datagram; what the way there carries unbroken.
-            insecure: as for `listen`: a sender's address can be forged.
-
-        Raises:
-            Misused: other machines can reach the socket, and `insecure` is not given.
-        """
-        demand_local(bound, insecure=insecure)
-        bound.connect(address)
-        wire = DatagramWire(bound, largest=largest)
-        conversation = self._conversation(peer, ordered=False, largest=wire.largest)
-        self._add(peer, Line(conversation, attendant=self._attendant, wire=wire))
-
-    def _conversation(self, peer: NodeId, *, ordered: bool, largest: int = 2**31) -> Conversation:
+    def _conversation(self, peer: NodeId) -> Conversation:
         return Conversation(
             node=self.node,
             peer=peer,
             epoch=self.epoch,
             limits=self.limits,
             monitor=self.monitor,
-            ordered=ordered,
-            largest=largest,
         )
 
     def _add(self, peer: NodeId, line: Line) -> None:
