@@ -10,6 +10,7 @@ import resource
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,7 +53,7 @@ def test_a_stranger_is_told_nothing_and_disturbs_nobody(
     a, b, way = pair()
     b.send(b"before", to="a")
     assert a.receive(source="b").data == b"before"
-    address = next(iter(a._attendant._listeners.values())).getsockname()
+    address = next(iter(a._attendant._listeners.values()))[0].getsockname()
     assert talk(address, said) == b""
     b.send(b"after", to="a")
     assert a.receive(source="b").data == b"after"
@@ -95,10 +96,10 @@ def test_a_full_table_of_descriptors_is_waited_for(monkeypatch: pytest.MonkeyPat
     tries = 0
     accept = Attendant._accept
 
-    def counted(self: Attendant, listener: socket.socket) -> None:
+    def counted(self: Attendant, *listener: Any) -> None:
         nonlocal tries
         tries += 1
-        accept(self, listener)
+        accept(self, *listener)
 
     monkeypatch.setattr(Attendant, "_accept", counted)
     a, b = (ReliableMessageTransport(node=name, limits=QUICK) for name in "ab")

@@ -5,6 +5,7 @@ anew.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import os
 import selectors
@@ -19,16 +20,16 @@ from . import frame
 from .frame import SHOWN, Greeting, GreetingRefusal, begun_before, greeting_of
 from .line import LONG, Line
 from .link import TransportLimits
-from .proof import UNPROVED, Introduction, Session, Unproved, opened
+from .proof import PATIENCE, UNPROVED, Introduction, Session, Unproved, opened
 from .reader import Torn
 from .records import NodeId
 from .wire import StreamWire, Trust
 
 THREAD = "integrity-attendant"
-STRANGER = 5.0
-"""Seconds that whoever connects has to prove the key and say who it is."""
 STRANGERS = 256
-"""How many of them there may be at once."""
+"""How many connections there may be at once on which nobody has said yet who they are."""
+OLDEST = 16
+"""Among how many of them it is chosen who makes room for another."""
 ACCEPTED = 32
 """Connections that are accepted in a row: then those that were before are listened to."""
 KEYLESS = "this node has no key; give both nodes the key of the group, or neither"
@@ -92,6 +93,7 @@ class Attendant:
         self._watched: dict[int, Line] = {}
         self._listeners: dict[int, tuple[socket.socket, Trust]] = {}
         self._strangers: dict[int, Stranger] = {}
+        self._hosts: Counter[str] = Counter()  # strangers of each
         self._resting: dict[int, float] = {}  # listeners, and until when
         self._stopped = self._asked = False
         self._thread: threading.Thread | None = None
@@ -234,27 +236,29 @@ class Attendant:
             self._strangers[wire.fileno()] = Stranger(
                 wire=wire,
                 host=address[0] if isinstance(address, tuple) else "",
-                until=time.monotonic() + STRANGER,
+                until=time.monotonic() + PATIENCE,
                 introduction=None if key is None else Introduction(key, initiator=False),
             )
+            self._hosts[self._strangers[wire.fileno()].host] += 1
             self._selector.register(wire.fileno(), selectors.EVENT_READ)
 
     def _make_room(self) -> None:
-        """Turn a stranger away where there are too many: of those who have proved least, the oldest
-        of the host that has most. So neither silence nor one host keeps a peer out.
+        """Turn a stranger away where there are too many: of the oldest, who has proved least, and of
+        those, one of the host that has most. So neither silence nor one host keeps a peer out.
         """
         if len(self._strangers) < STRANGERS:
             return
-        least = min(_proved(stranger) for stranger in self._strangers.values())
-        last = {fd: one for fd, one in self._strangers.items() if _proved(one) == least}
-        hosts = Counter(stranger.host for stranger in last.values())
-        crowded, _ = hosts.most_common(1)[0]
-        oldest = next(fd for fd, stranger in last.items() if stranger.host == crowded)
-        self._dismiss(oldest).wire.close()
+        oldest = itertools.islice(self._strangers.items(), OLDEST)
+        descriptor, _ = min(oldest, key=lambda item: (_proved(item[1]), -self._hosts[item[1].host]))
+        self._dismiss(descriptor).wire.close()
 
     def _dismiss(self, descriptor: int) -> Stranger:
         self._selector.unregister(descriptor)
-        return self._strangers.pop(descriptor)
+        stranger = self._strangers.pop(descriptor)
+        self._hosts[stranger.host] -= 1
+        if not self._hosts[stranger.host]:
+            del self._hosts[stranger.host]
+        return stranger
 
     def _listen_to(self, descriptor: int) -> None:
         stranger = self._strangers[descriptor]

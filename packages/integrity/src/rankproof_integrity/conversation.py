@@ -17,7 +17,7 @@ from .incoming import Acknowledgement, FrameMissing, IncomingFrames, Message
 from .link import NetworkHealthMonitor, TransportLimits
 from .outgoing import OutgoingFrames
 from .problem import MessageLost, Misused, PeerRestarted, TransferFailed
-from .proof import TAG, Session, opened
+from .proof import TAG, WORDS, Session, opened
 from .records import NodeId
 
 
@@ -262,10 +262,13 @@ class Conversation:
 
     def _refuse(self, header: Header, words: str) -> None:
         """Note that nobody there talks to us."""
-        if header.toward != self.epoch or self._heard or self.problem is not None:
+        if header.toward not in (0, self.epoch) or self._heard or self.problem is not None:
             return
         self._refused = True
         self.trouble = words
+        if header.toward == 0:
+            self.trouble = words[:WORDS]
+            return  # by somebody who had not read the greeting
         if header.flags & frame.BEFORE or (header.flags & frame.ANOTHER and self.settled):
             self.problem = self._lost("no process listens at its address")
 

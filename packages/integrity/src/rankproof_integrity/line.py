@@ -22,7 +22,7 @@ from .dial import Dial
 from .frame import LARGEST, Header
 from .incoming import Message
 from .problem import Misused
-from .proof import UNPROVED, Introduction, Session, Unproved
+from .proof import PATIENCE, UNPROVED, Introduction, Session, Unproved
 from .reader import Damaged, Torn
 from .wire import StreamWire, Trust
 
@@ -438,7 +438,7 @@ class Line:
                 wire.close()
                 return
             self._drop("the peer reconnected")
-            wire.reader.longest = LARGEST
+            wire.reader.allow(LARGEST)
             self.wire = wire
             self.conversation.begin(now=now, session=session)
             self.conversation.came(first, payload, now=now)
@@ -488,7 +488,7 @@ class Line:
             self.conversation.begin(now=now)
             return
         self._introduction = Introduction(key, initiator=True)
-        self._introduced_by = now + self.conversation.limits.silence
+        self._introduced_by = now + max(PATIENCE, self.conversation.limits.silence)
 
     def _introduce(self, wire: StreamWire, header: Header, payload: Any, now: float) -> None:
         """Take a frame of the proof; with the last of it the conversation begins."""
@@ -497,7 +497,7 @@ class Line:
         introduction.came(header, payload)
         if introduction.session is not None:
             self._introduction = None
-            wire.reader.longest = LARGEST
+            wire.reader.allow(LARGEST)
             self.conversation.begin(now=now, session=introduction.session)
 
     def _receive(self, now: float) -> None:

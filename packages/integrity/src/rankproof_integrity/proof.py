@@ -33,6 +33,8 @@ from .problem import Misused
 VERSION = b"rankproof-integrity 1"
 NONCE = 32
 TAG = 32
+PATIENCE = 5.0
+"""Seconds in which each end has to prove the key, and the initiator to say who it is."""
 UNPROVED = 4096 - frame.SIZE
 """Payload bytes of one frame of somebody who has proved nothing, at most."""
 INITIATOR = b"initiator"

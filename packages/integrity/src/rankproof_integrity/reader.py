@@ -37,20 +37,26 @@ class FrameReader:
     Args:
         longest: payload bytes of a frame, at most: room is made for as many before any of them
             came.
-
-    Attributes:
-        longest: the same; may be changed between two frames.
     """
 
     def __init__(self, *, longest: int) -> None:
-        self.longest = longest
-        self._scratch = memoryview(bytearray(SCRATCH))
+        self._longest = longest
+        self._scratch = memoryview(bytearray(min(SCRATCH, longest + frame.SIZE)))
         self._begin = self._end = 0
         self._header: Header | None = None
         self._payload = memoryview(b"")
         self._filled = 0
         self._chunks: Chunks | None = None
         self._ahead = SCRATCH
+
+    def allow(self, longest: int) -> None:
+        """Take longer frames from now on, between two of them."""
+        kept = self._scratch[self._begin : self._end]
+        self._longest = longest
+        self._scratch = memoryview(bytearray(min(SCRATCH, longest + frame.SIZE)))
+        self._scratch[: len(kept)] = kept
+        self._begin = 0
+        self._end = len(kept)
 
     def room(self) -> memoryview:
         """Return where the next bytes go, at least one."""
@@ -99,9 +105,9 @@ class FrameReader:
         header = frame.parsed(self._scratch[self._begin : self._begin + frame.SIZE])
         if header is None:
             raise Damaged("a header arrived damaged, so the start of the next frame is unknown")
-        if header.length > self.longest:
+        if header.length > self._longest:
             raise Torn(
-                f"a frame of {header.length} bytes was announced, but at most {self.longest} bytes"
+                f"a frame of {header.length} bytes was announced, but at most {self._longest} bytes"
                 " are allowed"
             )
         begin = self._begin + frame.SIZE
