@@ -153,6 +153,11 @@ class Conversation:
             return
         self.outgoing.heard(acknowledged=header.acknowledged, taken=header.taken)
         if header.kind is Kind.ACK:
+            if header.sequence > self.incoming.arrived:
+                # All that was offered was sent before it.
+                self._missed(
+                    f"{header.sequence} frames were sent, but {self.incoming.arrived} arrived"
+                )
             self._acks.heard(flags=header.flags, sequence=header.sequence, now=now)
         elif header.kind in (Kind.DATA, Kind.BYE):
             self._arrived(header, payload, now)
@@ -161,10 +166,7 @@ class Conversation:
         try:
             is_new = self.incoming.accept(header, payload)
         except FrameMissing as missing:
-            # A wire that lost one frame may lose others: the next begins at the one that is due.
-            self.counters.early += 1
-            self.trouble = str(missing)
-            self.wanted = True
+            self._missed(str(missing))
             return
         except ValueError as error:
             self._give_up(str(error))
@@ -175,6 +177,14 @@ class Conversation:
         else:
             self.counters.duplicates += 1
             self._acks.owe(now)
+
+    def _missed(self, why: str) -> None:
+        """Give up a connection that lost a frame, and may lose others: the next begins at the one
+        that is due.
+        """
+        self.counters.early += 1
+        self.trouble = why
+        self.wanted = True
 
     def damaged(self) -> None:
         """Note that a frame came damaged: its connection is of no more use."""

@@ -157,6 +157,22 @@ class Message(NamedTuple):
     epoch: int
 
 
+class Waiting(NamedTuple):
+    """Message that came whole and was not taken.
+
+    Attributes:
+        parts: payloads of its frames.
+        number: among the messages of its epoch.
+        size: bytes of its frames, with their headers.
+        upto: how many frames had come at its end.
+    """
+
+    parts: list[Any]
+    number: int
+    size: int
+    upto: int
+
+
 class FrameMissing(Exception):
     """Raised where a frame came before one that did not: the connection lost it."""
 
@@ -169,8 +185,7 @@ class IncomingFrames:
         taken: how many of them the application was given.
         messages: how many whole messages came.
         ended: the peer said goodbye, and nothing comes after.
-        waiting: messages that came whole and were not taken, each with its size and the frames up
-            to its end.
+        waiting: messages that came whole and were not taken.
     """
 
     def __init__(self, *, source: NodeId, epoch: int, limits: TransportLimits) -> None:
@@ -180,7 +195,7 @@ class IncomingFrames:
         self._longest = limits.message
         self.arrived = self.taken = self.messages = 0
         self.ended = False
-        self.waiting: deque[tuple[Message, int, int]] = deque()
+        self.waiting: deque[Waiting] = deque()
         self._parts: list[Any] = []
         self._partial = 0
         self._held = 0  # bytes of `waiting` and `_parts`, with their headers
@@ -192,8 +207,7 @@ class IncomingFrames:
         Raises:
             FrameMissing: one before it did not come.
             ValueError: it does not fit what came before: a message is too long, the peer sent more
-                than the window, or something after its goodbye; or there is no memory to make a
-                message of its frames.
+                than the window, or something after its goodbye.
         """
         if header.sequence < self.arrived:
             return False
@@ -212,7 +226,11 @@ class IncomingFrames:
         self._hold(payload)
         self._parts.append(payload)
         if not header.flags & frame.MORE:
-            self._complete()
+            size = self._partial + len(self._parts) * frame.SIZE
+            self.waiting.append(Waiting(self._parts, self.messages, size, self.arrived))
+            self._parts = []
+            self._partial = 0
+            self.messages += 1
         return True
 
     def _hold(self, payload: Any) -> None:
@@ -228,22 +246,6 @@ class IncomingFrames:
                 " taken"
             )
 
-    def _complete(self) -> None:
-        """Make a message of the parts that came."""
-        try:
-            whole = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-        except MemoryError as error:
-            raise ValueError(
-                f"there is not enough memory for message {self.messages} of {self._partial} bytes"
-            ) from error
-        message = tuple.__new__(
-            Message, (memoryview(whole), self._source, self.messages, self._epoch)
-        )
-        self.waiting.append((message, self._partial + len(self._parts) * frame.SIZE, self.arrived))
-        self._parts = []
-        self._partial = 0
-        self.messages += 1
-
     def passed(self, payload: Any) -> Message | None:
         """Take the next frame, a message in itself, past the queue; None where it has to be
         accepted as others are.
@@ -258,10 +260,16 @@ class IncomingFrames:
         return message
 
     def take(self) -> Message | None:
-        """Return the next message, which then counts as taken; None where none is whole yet."""
+        """Return the next message, which then counts as taken; None where none is whole yet.
+
+        Raises:
+            MemoryError: there is none to make a message of its parts, which are kept.
+        """
         if not self.waiting:
             return None
-        message, size, upto = self.waiting.popleft()
+        parts, number, size, upto = self.waiting[0]
+        whole = parts[0] if len(parts) == 1 else b"".join(parts)
+        self.waiting.popleft()
         self._held -= size
         self.taken = self.arrived if self.ended and not self.waiting else upto
-        return message
+        return tuple.__new__(Message, (memoryview(whole), self._source, number, self._epoch))

@@ -274,6 +274,7 @@ class ReliableMessageTransport:
             MessageLate: none came in time; asking again goes on where this stopped.
             TransferFailed: none will come: what ended the conversation, after all that had arrived
                 was given.
+            MemoryError: there is none for the message, which is kept for the next call.
         """
         line = self._line(source)
         wait = self.limits.deadline if timeout is None else timeout
