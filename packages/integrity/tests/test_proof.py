@@ -28,9 +28,9 @@ from rankproof_integrity import (
     key_from_environment,
     key_from_file,
 )
-from rankproof_integrity.attendant import STRANGERS
 from rankproof_integrity.digest import digest
 from rankproof_integrity.frame import Greeting, Kind
+from rankproof_integrity.meeting import STRANGERS
 from rankproof_integrity.proof import INITIATOR, LISTENER, Introduction, Session, Unproved, opened
 from rankproof_integrity.reader import FrameReader, Torn
 
@@ -302,7 +302,8 @@ def test_a_known_peer_comes_through_a_crowd_of_strangers(said: bytes) -> None:
             crowd.callback(one.stdout.close)
             assert one.stdout.readline() == b"750\n"
         for _ in range(3):
-            b._lines[a.node].wire._socket.shutdown(socket.SHUT_RDWR)
+            if (wire := b._lines[a.node].wire) is not None:
+                wire._socket.shutdown(socket.SHUT_RDWR)
             b.send(b"again", to=a.node)
             assert a.receive(source=b.node).data == b"again"
             assert len(a._attendant._strangers) <= STRANGERS
@@ -310,7 +311,7 @@ def test_a_known_peer_comes_through_a_crowd_of_strangers(said: bytes) -> None:
 
 def test_a_stranger_may_say_little(monkeypatch: pytest.MonkeyPatch) -> None:
     """No room is made for more than 4 KiB of whoever has proved nothing, and he has 5 s."""
-    monkeypatch.setattr("rankproof_integrity.attendant.PATIENCE", 0.2)
+    monkeypatch.setattr("rankproof_integrity.meeting.PATIENCE", 0.2)
     with group() as (a, b, address):
         loud = Talk(socket.create_connection(address))
         loud.say(frame.packed(kind=Kind.NONCE, epoch=0, toward=0, length=4097 - frame.SIZE))

@@ -16,8 +16,9 @@ import pytest
 
 from crossing import QUICK
 from rankproof_integrity import ReliableMessageTransport, frame
-from rankproof_integrity.attendant import STRANGERS, Attendant
+from rankproof_integrity.attendant import Attendant
 from rankproof_integrity.frame import Kind
+from rankproof_integrity.meeting import STRANGERS
 
 HELLO = frame.packed(kind=Kind.HELLO, epoch=1, toward=0, length=2)
 ENDLESS = HELLO + b"xy"

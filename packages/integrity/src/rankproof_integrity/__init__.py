@@ -14,6 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .aio import AsyncTransport
     from .barrier import DistributedBarrier, GroupView, Membership, SyncResult
     from .corruption import (
         HEURISTICS,
@@ -86,6 +87,7 @@ if TYPE_CHECKING:
 __all__ = [
     "HEURISTICS",
     "AdaptiveStrictness",
+    "AsyncTransport",
     "Attempt",
     "BareTokens",
     "BarrierBroken",
@@ -172,6 +174,7 @@ __all__ = [
 # Taken from their modules when asked for: whoever wants the records alone loads neither sockets nor
 # threads.
 _HOMES = {
+    "aio": ("AsyncTransport",),
     "barrier": (
         "DistributedBarrier",
         "Membership",

@@ -16,7 +16,7 @@ from .frame import Greeting, Header, Kind, begun_before, greeting_of, too_long
 from .incoming import Acknowledgement, FrameMissing, IncomingFrames, Message
 from .link import NetworkHealthMonitor, TransportLimits
 from .outgoing import OutgoingFrames
-from .problem import MessageLost, Misused, PeerRestarted, TransferFailed
+from .problem import MessageLate, MessageLost, Misused, PeerRestarted, TransferFailed
 from .proof import TAG, WORDS, Session, opened
 from .records import NodeId
 
@@ -393,8 +393,13 @@ class Conversation:
 
     # What is to be done.
 
-    def offer(self, data: Any, *, now: float) -> int | None:
+    def offer(self, data: Any, *, now: float, head: bytes = b"") -> int | None:
         """Send a message when there is a way: its number, or None where there is no room now.
+
+        Args:
+            data: its bytes, which must stay as they are until they are acknowledged.
+            now: the time.
+            head: what the message is; empty for bytes alone.
 
         Raises:
             Misused: it is too long, or after the goodbye.
@@ -402,7 +407,7 @@ class Conversation:
         """
         if self.problem is not None:
             raise self.problem.again()
-        size = memoryview(data).nbytes
+        size = memoryview(data).nbytes + len(head)
         if size > self.longest:
             raise Misused(self._too_long(size, self.outgoing.messages))
         if self.incoming.ended:
@@ -417,7 +422,7 @@ class Conversation:
         if not self.outgoing.has_room(size):
             self.hurry()
             return None
-        return self.outgoing.offer(data, now=now)
+        return self.outgoing.offer(data, now=now, head=head)
 
     def goodbye(self, *, now: float) -> None:
         """Say that nothing comes after all that was offered."""
@@ -425,18 +430,100 @@ class Conversation:
             self.outgoing.offer(b"", now=now, kind=Kind.BYE)
             self._acks.hasten()
 
-    def take(self, *, now: float) -> Message | None:
+    def take(self, *, now: float, stream: str | None = None) -> Message | None:
         """Return the next message, if it is there.
 
         What had arrived before a failure is given still.
+
+        Args:
+            now: the time.
+            stream: whose next message; None for any.
         """
-        message = self.incoming.take()
+        message = self.incoming.take(stream)
         if message is not None:
             incoming = self.incoming
             self._acks.took(
                 len(message.data), frames=incoming.taken, last=not incoming.waiting, now=now
             )
         return message
+
+    def next_message(self, *, now: float, stream: str | None = None) -> Message | None:
+        """Return the next message, as `take` does.
+
+        Raises:
+            TransferFailed: none will come.
+        """
+        message = self.take(now=now, stream=stream) if self.incoming.waiting else None
+        if message is None and self.problem is not None:
+            raise self.problem.again()
+        if message is None and self.incoming.ended:
+            count = self.incoming.messages
+            raise MessageLost(
+                f"message {count} from {self.peer} will not arrive, because {self.peer} closed"
+                f" after sending {count}",
+                peer=self.peer,
+                sequence=count,
+                epoch=self.peer_epoch,
+            )
+        return message
+
+    def not_sent(self, seconds: float, state: str) -> MessageLate:
+        """Return that there was no room for a message in so many seconds."""
+        out = self.outgoing
+        first, last = out.untaken or (0, 0)
+        return MessageLate(
+            f"message {out.messages} to {self.peer} was not sent: {self.peer} has not accepted"
+            f" messages {first} to {last} for {seconds:g} s, and at most {out.room} bytes may be"
+            f" queued{state}",
+            peer=self.peer,
+            sequence=out.messages,
+            epoch=self.epoch,
+        )
+
+    def not_arrived(self, seconds: float, state: str) -> MessageLate:
+        """Return that no message came in so many seconds."""
+        count = self.incoming.messages
+        return MessageLate(
+            f"message {count} from {self.peer} did not arrive within {seconds:g} s{state}",
+            peer=self.peer,
+            sequence=count,
+            epoch=self.peer_epoch,
+        )
+
+    def not_acknowledged(self, seconds: float, state: str) -> MessageLate:
+        """Return that not all that was sent was acknowledged in so many seconds."""
+        oldest = self.outgoing.oldest
+        number = None if oldest is None else oldest.message
+        return MessageLate(
+            f"message {number} to {self.peer} was not acknowledged within {seconds:g} s{state}",
+            peer=self.peer,
+            sequence=number,
+            epoch=self.epoch,
+        )
+
+    def flushed(self) -> bool | None:
+        """Return whether the peer has all that was offered; None while it has not.
+
+        Raises:
+            TransferFailed: it will not have it.
+        """
+        if self.problem is not None:
+            raise self.problem.again()
+        self.hurry()
+        return self.delivered or None
+
+    def state(self, refused: str = "") -> str:
+        """Return how the link is, in words for an error.
+
+        Args:
+            refused: why the last who greeted was refused; empty where nobody was.
+        """
+        joined = "connected" if self.joined else "not connected"
+        trouble = f"; last problem: {self.trouble}" if self.trouble else ""
+        if refused and not self.joined:
+            trouble += f"; refused: {refused}"
+        count = self.counters.connections
+        return f" ({joined}, {count} connection{'s' * (count != 1)} so far{trouble})"
 
     def renew(self, *, epoch: int, now: float) -> None:
         """Begin anew after a problem, with sequences from 0.
@@ -488,7 +575,7 @@ class Conversation:
                 pending.kind,
                 now,
                 sequence=pending.sequence,
-                flags=frame.MORE if pending.more else 0,
+                flags=pending.flags,
                 payload=pending.payload,
                 payload_digest=pending.digest,
             )

@@ -36,6 +36,8 @@ MAGIC = b"RI"
 # A flag means something in frames of one kind alone.
 MORE = 1
 """Of DATA: the message goes on in the next frame."""
+HEAD = 2
+"""Of DATA: the first frame of a message, which says what the message is: see `envelope`."""
 LARGEST = 2**20
 """Payload bytes of one frame: a receiver makes room for no more before they came, and after a
 broken connection a message goes on at the frame that is missing.

@@ -14,6 +14,7 @@ from collections import deque
 from typing import Any, NamedTuple
 
 from . import frame
+from .envelope import Envelope, array_of, envelope_of
 from .frame import ANSWERS, ASKS, Header, Kind
 from .link import RoundTrip, TransportLimits
 from .records import NodeId
@@ -149,28 +150,52 @@ class Message(NamedTuple):
         source: who sent it.
         sequence: its number among the messages of that epoch, from 0.
         epoch: of the sender.
+        envelope: what it was sent as; None for bytes alone.
     """
 
     data: memoryview
     source: NodeId
     sequence: int
     epoch: int
+    envelope: Envelope | None = None
+
+    @property
+    def stream(self) -> str:
+        """Return the name of its stream; empty where it has none."""
+        return "" if self.envelope is None else self.envelope.stream
+
+    @property
+    def position(self) -> int | None:
+        """Return its position in its stream, as the sender gave it."""
+        return None if self.envelope is None else self.envelope.position
+
+    def array(self) -> Any:
+        """Return what was sent as an array, as one of numpy of its dtype and shape, which may be
+        written to.
+
+        Raises:
+            Misused: it was sent as bytes.
+            ModuleNotFoundError: numpy, or what brings its dtype (ml_dtypes), is not installed.
+        """
+        return array_of(self.envelope, self.data)
 
 
 class Waiting(NamedTuple):
     """Message that came whole and was not taken.
 
     Attributes:
-        parts: payloads of its frames.
+        parts: payloads of its frames, but for its head.
+        envelope: what its head says; None without one.
         number: among the messages of its epoch.
         size: bytes of its frames, with their headers.
-        upto: how many frames had come at its end.
+        after: how many frames had come before it.
     """
 
     parts: list[Any]
+    envelope: Envelope | None
     number: int
     size: int
-    upto: int
+    after: int
 
 
 class FrameMissing(Exception):
@@ -197,6 +222,7 @@ class IncomingFrames:
         self.ended = False
         self.waiting: deque[Waiting] = deque()
         self._parts: list[Any] = []
+        self._headed = False  # whether the first of them is a head
         self._partial = 0
         self._held = 0  # bytes of `waiting` and `_parts`, with their headers
 
@@ -206,8 +232,8 @@ class IncomingFrames:
 
         Raises:
             FrameMissing: one before it did not come.
-            ValueError: it does not fit what came before: a message is too long, the peer sent more
-                than the window, or something after its goodbye.
+            ValueError: it does not fit what came before: a message is too long or its head is none,
+                the peer sent more than the window, or something after its goodbye.
         """
         if header.sequence < self.arrived:
             return False
@@ -224,14 +250,25 @@ class IncomingFrames:
                 self.taken = self.arrived  # nobody takes a goodbye
             return True
         self._hold(payload)
+        if not self._parts:
+            self._headed = bool(header.flags & frame.HEAD)
         self._parts.append(payload)
         if not header.flags & frame.MORE:
-            size = self._partial + len(self._parts) * frame.SIZE
-            self.waiting.append(Waiting(self._parts, self.messages, size, self.arrived))
-            self._parts = []
-            self._partial = 0
-            self.messages += 1
+            self._complete()
         return True
+
+    def _complete(self) -> None:
+        """Have the message of the parts that came wait to be taken."""
+        frames = len(self._parts)
+        size = self._partial + frames * frame.SIZE
+        envelope = None
+        if self._headed:
+            envelope = envelope_of(self._parts.pop(0))
+        after = self.arrived - frames
+        self.waiting.append(Waiting(self._parts, envelope, self.messages, size, after))
+        self._parts = []
+        self._partial = 0
+        self.messages += 1
 
     def _hold(self, payload: Any) -> None:
         """Count a part of a message against its bounds."""
@@ -253,23 +290,40 @@ class IncomingFrames:
         if self.waiting or self._parts or self.ended or len(payload) > self._longest:
             return None
         # Not Message(…): see `frame.parsed`.
-        message = tuple.__new__(Message, (payload, self._source, self.messages, self._epoch))
+        message = tuple.__new__(Message, (payload, self._source, self.messages, self._epoch, None))
         self.arrived += 1
         self.messages += 1
         self.taken = self.arrived
         return message
 
-    def take(self) -> Message | None:
+    def take(self, stream: str | None = None) -> Message | None:
         """Return the next message, which then counts as taken; None where none is whole yet.
+
+        Args:
+            stream: whose next message; None for any. Messages of other streams wait on, and count
+                against the window, as does what came after them.
 
         Raises:
             MemoryError: there is none to make a message of its parts, which are kept.
         """
-        if not self.waiting:
+        at = 0 if stream is None else self._first_of(stream)
+        if at is None or not self.waiting:
             return None
-        parts, number, size, upto = self.waiting[0]
+        found = self.waiting[at]
+        parts = found.parts
         whole = parts[0] if len(parts) == 1 else b"".join(parts)
-        self.waiting.popleft()
-        self._held -= size
-        self.taken = self.arrived if self.ended and not self.waiting else upto
-        return tuple.__new__(Message, (memoryview(whole), self._source, number, self._epoch))
+        del self.waiting[at]
+        self._held -= found.size
+        if self.waiting:
+            self.taken = self.waiting[0].after
+        else:
+            self.taken = self.arrived - len(self._parts)
+        fields = memoryview(whole), self._source, found.number, self._epoch, found.envelope
+        return tuple.__new__(Message, fields)
+
+    def _first_of(self, stream: str) -> int | None:
+        for at, waiting in enumerate(self.waiting):
+            name = "" if waiting.envelope is None else waiting.envelope.stream
+            if name == stream:
+                return at
+        return None

@@ -255,6 +255,22 @@ class Line:
                 self._callers -= 1
                 self._leave(now)
 
+    def take(self, stream: str | None) -> Message | None:
+        """Return the next message of a stream, or of any, if it is there; the attendant reads from
+        now on, whoever was expected.
+        """
+        with self._lock:
+            if self._closed:
+                return None
+            now = time.monotonic()
+            message = self.conversation.take(now=now, stream=stream)
+            self._expected = math.inf
+            self._read_at = -math.inf
+            if message is not None and self.conversation.owes(now):
+                self._send(now)
+            self._hand_on()
+            return message
+
     def _stay(self) -> None:
         """Send on what is pending, while the kernel takes some of it each few milliseconds."""
         wire = self.wire

@@ -14,7 +14,7 @@ from typing import Any
 
 from . import frame
 from .digest import digest_of
-from .frame import LARGEST, Kind
+from .frame import HEAD, LARGEST, MORE, Kind
 from .link import Counters, TransportLimits
 from .problem import Misused
 
@@ -82,7 +82,7 @@ class Pending:
     kind: Kind
     sequence: int
     message: int
-    more: bool
+    flags: int
     payload: Any
     digest: int
     deadline: float
@@ -127,10 +127,14 @@ class OutgoingFrames:
         frames = max(1, -(-size // LARGEST))
         return not self._outstanding or self._outstanding + size + frames * frame.SIZE <= self.room
 
-    def offer(self, payload: Any, *, now: float, kind: Kind = Kind.DATA) -> int:
+    def offer(self, payload: Any, *, now: float, kind: Kind = Kind.DATA, head: bytes = b"") -> int:
         """Take a message over; gives its number.
 
-        The bytes must stay as they are until they are acknowledged.
+        Args:
+            payload: its bytes, which must stay as they are until they are acknowledged.
+            now: the time.
+            kind: DATA, or BYE for the goodbye.
+            head: what the message is; empty for bytes alone.
         """
         view = memoryview(payload)
         # Without elements there is nothing to cast, and a cast refuses it.
@@ -138,18 +142,22 @@ class OutgoingFrames:
         # Nobody waits for a goodbye.
         until = now + self._limits.deadline if kind is Kind.DATA else math.inf
         self.ended = kind is Kind.BYE
+        if head:
+            self._append(kind, HEAD | MORE, head, until)
         for at in range(0, max(1, len(view)), LARGEST):
-            part = view[at : at + LARGEST]
-            more = at + LARGEST < len(view)
-            self._frames.append(
-                Pending(kind, self.offered, self.messages, more, part, digest_of(part), until)
-            )
-            size = len(part) + frame.SIZE
-            self._untaken.append((self.offered, size, self.messages))
-            self._outstanding += size
-            self.offered += 1
+            flags = MORE if at + LARGEST < len(view) else 0
+            self._append(kind, flags, view[at : at + LARGEST], until)
         self.messages += 1
         return self.messages - 1
+
+    def _append(self, kind: Kind, flags: int, part: Any, until: float) -> None:
+        self._frames.append(
+            Pending(kind, self.offered, self.messages, flags, part, digest_of(part), until)
+        )
+        size = len(part) + frame.SIZE
+        self._untaken.append((self.offered, size, self.messages))
+        self._outstanding += size
+        self.offered += 1
 
     def at_once(self, payload: bytes, *, now: float) -> Pending | None:
         """Take a message over that is sent now, as one frame; None where it is too long or
@@ -167,8 +175,8 @@ class OutgoingFrames:
         message = self.messages
         until = now + self._limits.deadline
         digest = digest_of(payload)
-        # By position, and for `more` a bare False: names cost as much again for each message.
-        pending = Pending(Kind.DATA, sequence, message, False, payload, digest, until, now, 1)
+        # By position: names cost as much again for each message.
+        pending = Pending(Kind.DATA, sequence, message, 0, payload, digest, until, now, 1)
         self._frames.append(pending)
         self._untaken.append((sequence, size, message))
         self._fresh += 1
