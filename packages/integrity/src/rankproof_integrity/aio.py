@@ -21,6 +21,7 @@ import asyncio
 import contextlib
 import itertools
 import os
+import socket
 import ssl
 import time
 from collections.abc import Callable, Iterable
@@ -75,6 +76,10 @@ class _Connection(asyncio.BufferedProtocol):
         assert isinstance(transport, asyncio.Transport)
         self._wire = transport
         transport.set_write_buffer_limits(high=AHEAD)
+        # asyncio does so only where it made the socket.
+        with contextlib.suppress(OSError):  # a socket of the system's own family has none
+            connected = transport.get_extra_info("socket")
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         key = self._trust.key
         if self._link is None:
             name = transport.get_extra_info("peername")

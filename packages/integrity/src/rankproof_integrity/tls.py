@@ -44,6 +44,7 @@ class TlsSocket:
             server_hostname=server_name if initiator else None,
         )
         self.reads_first = False
+        self._failed: OSError | None = None
         self.fileno = self._socket.fileno
         self.setsockopt = self._socket.setsockopt
         self.close = self._socket.close
@@ -72,7 +73,11 @@ class TlsSocket:
             except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 break
             except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
+                if self._failed is not None:
+                    raise self._failed from None  # which says more than that the peer closed then
                 return size
+            if not got and self._failed is not None:
+                raise self._failed
             if not got:
                 return size
             size += got
@@ -101,6 +106,9 @@ class TlsSocket:
             self.reads_first = True
         except ssl.SSLWantWriteError:
             pass
+        except OSError as error:
+            self._failed = error
+            raise
         if not sent:
             raise BlockingIOError
         return sent
