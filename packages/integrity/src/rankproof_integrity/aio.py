@@ -68,7 +68,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._introduction: Introduction | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._wire: asyncio.Transport | None = None
-        self.paused = False
+        self._paused = False
         self.closed = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -178,13 +178,18 @@ class _Connection(asyncio.BufferedProtocol):
             self._wire.write(header)
             self._wire.write(payload)
 
+    @property
+    def takes_more(self) -> bool:
+        """Return whether frames may be written to it now."""
+        return self._wire is not None and not self._paused and not self._wire.is_closing()
+
     def pause_writing(self) -> None:
         """See `asyncio.BaseProtocol`."""
-        self.paused = True
+        self._paused = True
 
     def resume_writing(self) -> None:
         """See `asyncio.BaseProtocol`."""
-        self.paused = False
+        self._paused = False
         if self._link is not None:
             self._link.pump(time.monotonic())
 
@@ -198,7 +203,7 @@ class _Connection(asyncio.BufferedProtocol):
         if self._wire is not None:
             self._wire.close()
             # What was written to a peer that takes nothing would keep it open for ever.
-            asyncio.get_running_loop().call_later(PATIENCE, self._wire.abort)
+            self._timer = asyncio.get_running_loop().call_later(PATIENCE, self._wire.abort)
         self._owner.let_out(self)
         if self._link is not None:
             self._link.lost(self, why)
@@ -217,6 +222,8 @@ class _Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """See `asyncio.BaseProtocol`."""
         self.drop("the peer closed the connection" if exc is None else str(exc))
+        if self._timer is not None:
+            self._timer.cancel()
 
 
 class _Link:
@@ -278,7 +285,7 @@ class _Link:
     def pump(self, now: float) -> None:
         """Send what there is to send, as far as it goes, and look when something is due."""
         connection = self.connection
-        while connection is not None and not connection.paused:
+        while connection is not None and connection.takes_more:
             out = self.conversation.next_frame(now=now)
             if out is None:
                 break
@@ -428,6 +435,7 @@ class AsyncTransport:
             address = address_of(address)
         link = self._add(peer, waits=False)
         link.conversation.settled = not callable(address)
+        link.conversation.dials = True
         trust = Trust(key=self._key, tls=tls, server_name=server_name)
         self._dialling.append(
             asyncio.get_running_loop().create_task(self._dial(link, address, trust))

@@ -36,6 +36,7 @@ class Conversation:
         wanted: whether a new connection is needed, since this one is silent or damaged.
         longest: bytes of a message that both take, as far as that is known.
         settled: whether the peer is nowhere else than where it is connected to.
+        dials: whether this side connects.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Conversation:
         self._session: Session | None = None
         self.longest = limits.message
         self.settled = False
+        self.dials = False
         self._refused = False
         self.peer_epoch = 0
         self.problem: TransferFailed | None = None
@@ -69,6 +71,10 @@ class Conversation:
         self._hellos = 0
         self._hello_at = self._heard_at = self._said_at = 0.0
         self._next_epoch = 0
+        # The first frame that the peer lacked when this connection began, and how many before it
+        # began with the same: a long message over a way that breaks comes on a little with each.
+        self._begun_with = -1
+        self._in_vain = 0
         # Met: whether anything came of or went to this epoch of the peer.
         self._fail = self._has_said_fail = self._met = False
 
@@ -96,6 +102,12 @@ class Conversation:
         self._heard_at = self._said_at = now
         self._hellos = 0
         self._acks.connect()
+        oldest = self.outgoing.oldest
+        if oldest is not None and oldest.times and oldest.sequence == self._begun_with:
+            self._in_vain += 1
+        else:
+            self._in_vain = 0
+        self._begun_with = -1 if oldest is None else oldest.sequence
         self.outgoing.rewind()
 
     def end(self, *, why: str) -> None:
@@ -313,10 +325,8 @@ class Conversation:
         oldest = self.outgoing.oldest
         if oldest is not None and now >= oldest.deadline:
             self._give_up(f"not acknowledged within {self.limits.deadline:g} s")
-        elif (
-            oldest is not None and oldest.kind is Kind.DATA and oldest.times > self.limits.attempts
-        ):
-            self._give_up(f"sent {oldest.times} times")
+        elif oldest is not None and self._in_vain > self.limits.attempts:
+            self._give_up(f"{self._in_vain} connections in a row delivered nothing")
         if self._fail or not self.connected:
             return
         if not self._heard and now >= self._hello_at + self.round_trip.timeout(
@@ -331,8 +341,11 @@ class Conversation:
             self._acks.ask()  # a sign of life, and one is asked for
 
     def _sign_at(self) -> float:
-        """When to give a sign of life; or to ask, in time, whether the oldest frame came."""
-        at = self._said_at + self.limits.silence / 3
+        """When to give a sign of life; or to ask, in time, whether the oldest frame came.
+
+        Who listens waits longer: where the other side gives signs, an answer to each is enough.
+        """
+        at = self._said_at + self.limits.silence / (3 if self.dials else 2)
         oldest = self.outgoing.oldest
         if oldest is None or not oldest.times:
             return at
@@ -548,6 +561,7 @@ class Conversation:
         self.peer_epoch = max(self.peer_epoch, self._next_epoch)
         self.problem = None
         self._fail = self._met = False
+        self._in_vain = 0
         self._acks.renew()
         self._new_halves()
         if self.connected:

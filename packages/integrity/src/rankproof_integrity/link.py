@@ -173,7 +173,8 @@ class TransportLimits:
         window: what may have been sent and not been taken by the peer's application: it bounds the
             buffers of both. One message longer than that passes alone.
         deadline: within this a message is acknowledged, or given up on.
-        attempts: how often one frame is sent before it is given up on.
+        attempts: how many connections in a row may deliver nothing before what they carry is given
+            up on.
         shortest, longest: between these lies the timeout that is worked out from round trips.
         silence: a connection on which nothing is heard for so long is made anew.
     """

@@ -172,6 +172,7 @@ class ReliableMessageTransport:
 
         conversation = self._conversation(peer)
         conversation.settled = not callable(address)
+        conversation.dials = True
         trust = Trust(key=self._key, tls=tls, server_name=server_name)
         self._add(peer, Line(conversation, attendant=self._attendant, dial=dial, trust=trust))
 
