@@ -372,6 +372,7 @@ def test_two_ends_with_one_key_have_one_session() -> None:
 
 @pytest.mark.parametrize("cut", [0, 1, 31, 32])
 def test_a_greeting_shorter_than_its_seal_is_refused(cut: int) -> None:
+    """However short it is, nothing of it is read."""
     session = Session(KEY, INITIATOR, LISTENER, (bytes(32), bytes(32)))
     header = frame.parsed(packed(Kind.HELLO, bytes(cut))[: frame.SIZE])
     assert header is not None
