@@ -6,11 +6,9 @@ import socket
 import struct
 import time
 
-from harness._integrity import DeviceCommunicationManager, FolderStore, ReliableMessageTransport
+from harness._integrity import DeviceCommunicationManager, FolderStore
 
 HEAD = struct.Struct("!QQQ")
-PORT = 21_100
-PATIENCE = 1.0
 LONGEST = 1 << 20
 SILENCE = 10.0
 ENDED, GONE = "the pipeline ended: ", "a stage closed its connection"
@@ -89,56 +87,20 @@ class Bare:
         self._to.close(), self._from.close()
 
 
-class BareDatagrams:
-    """Datagrams as they come: nobody numbers them.
-
-    A hidden state takes two, each below the head of its message.
-    """
-
-    def __init__(self, context):
-        self._hosts = [socket.gethostbyname(f"host-{rank}") for rank in range(context.size)]
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._socket.bind((self._hosts[context.rank], PORT))
-
-    def send(self, data, *, to):
-        head, half = data[: HEAD.size], (HEAD.size + len(data)) // 2
-        for part in (data[:half], head + data[half:]) if len(data) > HEAD.size else (data,):
-            self._socket.sendto(part, (self._hosts[to], PORT))
-
-    def receive(self, *, source):
-        del source
-        self._socket.settimeout(PATIENCE)
-        data = self._socket.recv(65_507)
-        return data if len(data) == HEAD.size else data + self._socket.recv(65_507)[HEAD.size :]
-
-    def close(self):
-        self._socket.close()
-
-
 class Lines:
     """The same by the library."""
 
-    def __init__(self, context, *, limits, datagrams=False):
-        self._rank, self._size = context.rank, context.size
-        if not datagrams:
-            store = FolderStore(context.shared)
-            self._lines = DeviceCommunicationManager(
-                store=store,
-                rank=context.rank,
-                world_size=context.size,
-                address=(address(), 0),
-                insecure=True,
-                limits=limits,
-            )
-            self.transport = self._lines.transport
-            return
-        self.transport = ReliableMessageTransport(node=f"rank {context.rank}", limits=limits)
-        for other in range(context.size):
-            if other != context.rank:
-                bound = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-                bound.bind((socket.gethostbyname(f"host-{context.rank}"), PORT + other))
-                where = (socket.gethostbyname(f"host-{other}"), PORT + context.rank)
-                self.transport.datagrams(f"rank {other}", bound, where, insecure=True)
+    def __init__(self, context, *, limits):
+        store = FolderStore(context.shared)
+        self._lines = DeviceCommunicationManager(
+            store=store,
+            rank=context.rank,
+            world_size=context.size,
+            address=(address(), 0),
+            key=store.claim("key", os.urandom(32)),
+            limits=limits,
+        )
+        self.transport = self._lines.transport
 
     def send(self, data, *, to):
         self.transport.send(data, to=f"rank {to}")

@@ -6,7 +6,7 @@ import signal
 import time
 from multiprocessing import get_context
 
-from carriers import Bare, BareDatagrams, Lines, meet
+from carriers import Bare, Lines, meet
 from decoder import LAYERS, Layers, choose, embed
 from recovery import recovered, work
 from stages import Stage, Steps, Struck
@@ -28,16 +28,14 @@ def stream(context, *, tokens, carried, deadline=30.0, every=1):
     Args:
         context: of the rank.
         tokens: how many.
-        carried: `library`, `library-datagrams`, `bare` or `bare-datagrams`.
+        carried: `library` or `bare`.
         deadline: of the library, in seconds.
         every: positions between two events `step.N`, where faults strike.
     """
     limits = TransportLimits(deadline=deadline, silence=1.0)
     lines = {
         "bare": lambda: Bare(context),
-        "bare-datagrams": lambda: BareDatagrams(context),
         "library": lambda: Lines(context, limits=limits),
-        "library-datagrams": lambda: Lines(context, limits=limits, datagrams=True),
     }[carried]()
     meet(context)
 
@@ -46,14 +44,9 @@ def stream(context, *, tokens, carried, deadline=30.0, every=1):
             context.emit(f"step.{position}")
 
     stage = Stage(rank=context.rank, size=context.size, lines=lines, tokens=tokens, told=told)
-    try:
-        stage.lead() if context.rank == 0 else stage.follow()
-    except TimeoutError:
-        if carried != "bare-datagrams":
-            raise
-        # Of datagrams nobody says that more were to come: it ends with the tokens that it has.
+    stage.lead() if context.rank == 0 else stage.follow()
     context.emit("generated", ids=stage.known[1:])
-    if carried.startswith("library"):
+    if carried == "library":
         context.emit("carried", **lines.transport.monitor.mended())
     lines.close()
 

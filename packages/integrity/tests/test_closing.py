@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -21,7 +20,6 @@ from rankproof_integrity import (
     Misused,
     ReliableMessageTransport,
     TransportLimits,
-    frame,
 )
 
 
@@ -81,51 +79,6 @@ def test_who_closes_while_a_connection_is_broken_tells_its_peer_first(
     b.flush(to="a", timeout=5)
     closing.join(10)
     assert not closing.is_alive()
-
-
-def test_who_says_goodbye_over_datagrams_answers_still(tmp_path: Path) -> None:
-    """A peer whose message was taken, and whose acknowledgements were lost, is answered after the
-    goodbye.
-    """
-    ends = {
-        name: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for name in ("a", "b", "near", "far")
-    }
-    for name, end in ends.items():
-        end.bind(str(tmp_path / name))
-    stop, lost = threading.Event(), []
-
-    def carry(come: str, go: str, to: str) -> None:
-        ends[come].settimeout(0.05)
-        while not stop.is_set():
-            with contextlib.suppress(OSError):
-                data = ends[come].recv(70_000)
-                header = frame.parsed(data[: frame.SIZE])
-                if to == "b" and header is not None and header.acknowledged >= 2 and len(lost) < 3:
-                    lost.append(header.kind)
-                    continue
-                ends[go].sendto(data, str(tmp_path / to))
-
-    ways = [("near", "far", "b"), ("far", "near", "a")]
-    carriers = [threading.Thread(target=carry, args=way, daemon=True) for way in ways]
-    for carrier in carriers:
-        carrier.start()
-    a, b = (ReliableMessageTransport(node=node, limits=QUICK) for node in ("a", "b"))
-    a.datagrams("b", ends["a"], str(tmp_path / "near"))
-    b.datagrams("a", ends["b"], str(tmp_path / "far"))
-    b.send(b"first", to="a")
-    b.flush(to="a")
-    b.send(b"last", to="a")
-    assert [bytes(a.receive(source="b").data) for _ in range(2)] == [b"first", b"last"]
-    leaving = threading.Thread(target=a.close, daemon=True)
-    leaving.start()
-    b.close(timeout=3)
-    leaving.join(timeout=5)
-    stop.set()
-    for carrier in carriers:
-        carrier.join()
-    for name in ("near", "far"):
-        ends[name].close()
-    assert len(lost) == 3
 
 
 def test_who_waits_while_another_thread_closes_is_told(pair: Callable[..., tuple]) -> None:

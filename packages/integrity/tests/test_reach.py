@@ -1,9 +1,11 @@
-"""Who can reach a transport: nobody beyond this machine, unless the caller accepts strangers."""
+"""Who can reach a transport: nobody beyond this machine who has nothing to prove."""
 
 from __future__ import annotations
 
-import logging
+import os
 import socket
+import ssl
+import stat
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from rankproof_integrity import ReliableMessageTransport
 from rankproof_integrity.devices import DeviceCommunicationManager
 from rankproof_integrity.problem import Misused
 from rankproof_integrity.store import MemoryStore
+from rankproof_integrity.wire import demand_trusted
 
 # Refused, which is what is tested.
 EVERYWHERE = ["0.0.0.0", "0", "::", "::ffff:0.0.0.0"]  # noqa: S104
@@ -20,25 +23,25 @@ HERE = ["127.0.0.1", "localhost", "127.8.9.10", "::1", "::ffff:127.0.0.1"]
 
 @pytest.mark.parametrize("host", EVERYWHERE)
 def test_an_address_that_others_reach_is_refused(host: str) -> None:
-    """Before anybody could connect; the error says what a stranger could do, and what to do."""
+    """Before anybody could connect; the error says what to do."""
     with ReliableMessageTransport(node="a") as transport:
-        with pytest.raises(Misused, match=r"Listen on 127\.0\.0\.1, or pass insecure=True"):
+        with pytest.raises(Misused, match=r"pass the same key=key_from_file\(PATH\) to all nodes"):
             transport.listen((host, 0))
+        # A context that asks for no certificate proves nothing.
+        with pytest.raises(Misused, match="or a TLS context that requires certificates"):
+            transport.listen((host, 0), tls=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
         assert not transport._attendant._listeners
 
 
 @pytest.mark.parametrize("host", EVERYWHERE)
-def test_who_accepts_strangers_gets_a_warning(host: str, caplog: pytest.LogCaptureFixture) -> None:
-    """The address and what it means are logged."""
-    with (
-        ReliableMessageTransport(node="a") as transport,
-        caplog.at_level(logging.WARNING, "rankproof_integrity"),
-    ):
-        _, port = transport.listen((host, 0), insecure=True)
-    assert (
-        f"port {port} can be reached from other machines, and peers are not authenticated"
-        in caplog.text
-    )
+def test_who_has_a_key_may_be_reached_by_others(host: str) -> None:
+    """For they have to prove that they have it too; or they have to show a certificate."""
+    with ReliableMessageTransport(node="a", key=bytes(32)) as transport:
+        transport.listen((host, 0))
+    demanding = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    demanding.verify_mode = ssl.CERT_REQUIRED
+    with ReliableMessageTransport(node="a") as transport:
+        transport.listen((host, 0), tls=demanding)
 
 
 @pytest.mark.parametrize("host", HERE)
@@ -50,24 +53,19 @@ def test_loopback_is_silent(host: str, caplog: pytest.LogCaptureFixture) -> None
     assert caplog.text == ""
 
 
-def test_a_socket_in_the_file_system_is_silent(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("mask", [0o000, 0o022, 0o777])
+def test_a_socket_in_the_file_system_is_its_users_alone(
+    tmp_path: Path, mask: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """No other machine reaches it."""
-    with ReliableMessageTransport(node="a") as transport:
-        transport.listen(str(tmp_path / "a"))
+    """Whatever the mask of the process is: only this user may connect."""
+    before = os.umask(mask)
+    try:
+        with ReliableMessageTransport(node="a") as transport:
+            transport.listen(str(tmp_path / "a"))
+            assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o600
+    finally:
+        os.umask(before)
     assert caplog.text == ""
-
-
-def test_datagrams_from_everywhere_are_refused() -> None:
-    """The address of who sends them can be forged."""
-    with (
-        ReliableMessageTransport(node="a") as transport,
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as bound,
-    ):
-        bound.bind(("0.0.0.0", 0))  # noqa: S104 - refused, which is what is tested
-        with pytest.raises(Misused, match="insecure=True"):
-            transport.datagrams("b", bound, ("127.0.0.1", 9))
 
 
 def test_the_lines_of_a_rank_ask_too() -> None:
@@ -84,8 +82,8 @@ def test_a_socket_of_a_family_that_is_not_known_is_refused(family: str) -> None:
     except (AttributeError, OSError):
         pytest.skip(f"no {family} here")
     words = f"cannot determine which machines can reach a socket of address family {family}"
-    with made, ReliableMessageTransport(node="a") as transport, pytest.raises(Misused, match=words):
-        transport.datagrams("b", made, ("127.0.0.1", 9))
+    with made, pytest.raises(Misused, match=words):
+        demand_trusted(made, proves=False)
 
 
 @pytest.mark.parametrize("address", ["", (), None, (None, 0), ("127.0.0.1", -1), b"x", "host:80"])

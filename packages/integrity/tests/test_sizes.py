@@ -1,11 +1,8 @@
-"""Messages of every size at which a wire changes how it reads, in any order, over streams and
-datagrams.
-"""
+"""Messages of every size at which a wire changes how it reads, in any order."""
 
 from __future__ import annotations
 
 import random
-import socket
 import threading
 from pathlib import Path
 
@@ -13,10 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crossing import QUICK
-from rankproof_integrity import ReliableMessageTransport, TransportLimits, frame, wire
+from rankproof_integrity import ReliableMessageTransport, TransportLimits, frame, reader
 
-BOUNDS = (0, wire.SCRATCH, wire.CHUNK, wire.STRETCH)
+BOUNDS = (0, reader.SCRATCH, reader.CHUNK, frame.LARGEST, 3 * frame.LARGEST)
 NEAR = sorted(
     {
         max(0, at + by)
@@ -63,29 +59,6 @@ def test_over_a_stream(tmp_path: Path) -> None:
             exchanged(a, b, sizes)
 
         come()
-
-
-@pytest.mark.whole
-def test_over_datagrams() -> None:
-    """Whatever the sizes: messages of none, one and many datagrams of any largest."""
-
-    @settings(deadline=None, max_examples=10)
-    @given(
-        sizes=st.lists(st.integers(0, 3000) | st.just(2 * wire.SCRATCH), min_size=1, max_size=8),
-        largest=st.integers(65, 2000),
-    )
-    def come(sizes: list[int], largest: int) -> None:
-        ends = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in "ab"]
-        for end in ends:
-            end.bind(("127.0.0.1", 0))
-        names = [end.getsockname() for end in ends]
-        a, b = (ReliableMessageTransport(node=name, limits=QUICK) for name in "ab")
-        with a, b:
-            a.datagrams("b", ends[0], names[1], largest=max(largest, 200))
-            b.datagrams("a", ends[1], names[0], largest=max(largest, 200))
-            exchanged(a, b, sizes)
-
-    come()
 
 
 @pytest.mark.slow

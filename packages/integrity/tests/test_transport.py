@@ -1,6 +1,4 @@
-"""The transport between real processes: killed, started again, reset, stopped, and over datagrams
-that are lost.
-"""
+"""The transport between real processes: killed, started again, reset, stopped."""
 
 from __future__ import annotations
 
@@ -9,7 +7,6 @@ import contextlib
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -225,72 +222,6 @@ def test_who_takes_nothing_holds_its_sender_back(pair: Callable[..., tuple]) -> 
         b.send(bytes(10_000), to="a", timeout=0.3)
     assert [a.receive(source="b").sequence for _ in range(sent)] == list(range(sent))
     assert b.send(b"", to="a") == sent
-
-
-@pytest.mark.slow
-def test_datagrams_that_are_lost_doubled_and_reordered_become_messages(
-    often: Callable[..., range],
-) -> None:
-    """Over a way that loses, doubles and reorders datagrams, messages of many datagrams come once
-    and in order.
-    """
-    for seed in often(1, soak=20):
-        over_a_bad_way(seed)
-
-
-def over_a_bad_way(seed: int) -> None:
-    chance = random.Random(seed)
-    ends = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(4)]
-    for end in ends:
-        end.bind(("127.0.0.1", 0))
-    ours, theirs, near, far = ends
-    names = [end.getsockname() for end in ends]
-    stop = threading.Event()
-    struck = [0]
-
-    def carry(come: socket.socket, go: socket.socket, to: tuple[str, int]) -> None:
-        held: list[bytes] = []
-        come.settimeout(0.05)
-        while not stop.is_set():
-            try:
-                data = come.recv(70_000)
-            except TimeoutError:
-                continue
-            fate = chance.random()
-            struck[0] += fate < 0.2
-            if fate < 0.1:
-                continue
-            if fate < 0.15:
-                held.append(data)
-                continue
-            for one in [data, *([data] if fate < 0.2 else []), *held]:
-                go.sendto(one, to)
-            held.clear()
-
-    carriers = [
-        threading.Thread(target=carry, args=(near, far, names[1])),
-        threading.Thread(target=carry, args=(far, near, names[0])),
-    ]
-    for carrier in carriers:
-        carrier.start()
-    with (
-        ReliableMessageTransport(node="a", limits=QUICK) as a,
-        ReliableMessageTransport(node="b", limits=QUICK) as b,
-    ):
-        a.datagrams("b", ours, names[2])
-        b.datagrams("a", theirs, names[3])
-        sent = [chance.randbytes(chance.randrange(6000)) for _ in range(60)]
-        for data in sent:
-            a.send(data, to="b")
-        assert [bytes(b.receive(source="a").data) for _ in sent] == sent
-        a.flush(to="b")
-        assert a.health("b").counted["sent_again"]
-        assert struck[0]
-    stop.set()
-    for carrier in carriers:
-        carrier.join()
-    near.close()
-    far.close()
 
 
 def test_a_slip_of_the_caller_is_said_and_sends_nothing(tmp_path: Path) -> None:

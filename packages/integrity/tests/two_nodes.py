@@ -1,5 +1,5 @@
-"""Two conversations over a wire in memory that Hypothesis drives: it loses, doubles, reorders,
-damages and cuts.
+"""Two conversations over a stream in memory that Hypothesis drives: it loses, doubles, reorders and
+damages frames, and breaks.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from rankproof_integrity import frame
 from rankproof_integrity.conversation import Conversation
@@ -37,8 +37,6 @@ class TwoNodes(RuleBasedStateMachine):
     the first lost.
     """
 
-    ordered = False
-
     def __init__(self) -> None:
         super().__init__()
         self.now = 1.0
@@ -61,8 +59,6 @@ class TwoNodes(RuleBasedStateMachine):
             epoch=self.epochs[node],
             limits=LIMITS,
             monitor=NetworkHealthMonitor(),
-            ordered=self.ordered,
-            largest=2**31 if self.ordered else 100,
         )
         return Side(talk, self.halves)
 
@@ -71,12 +67,12 @@ class TwoNodes(RuleBasedStateMachine):
         for side in self.sides.values():
             side.talk.begin(now=self.now)
 
-    def cut(self) -> None:
-        if self.ordered and self.joined:
+    def cut(self, why: str = "cut") -> None:
+        if self.joined:
             self.joined = False
             self.flying = {"a": [], "b": []}
             for side in self.sides.values():
-                side.talk.end(why="cut")
+                side.talk.end(why=why)
 
     def pump(self) -> None:
         for node, side in self.sides.items():
@@ -86,18 +82,18 @@ class TwoNodes(RuleBasedStateMachine):
     def deliver(self, node: str, data: bytes) -> None:
         talk, header = self.sides[node].talk, frame.parsed(data)
         payload = memoryview(data)[frame.SIZE :]
-        if header is None and self.ordered:
-            self.cut()
-        elif header is not None and self.ordered and self.straight:
-            message, _ = talk.passed(
-                header, payload if frame.holds(header, payload) else None, now=self.now
-            )
+        if header is None or not frame.holds(header, payload):
+            talk.damaged()
+            self.cut()  # as a reader of frames has it
+            return
+        if self.straight:
+            message, _ = talk.passed(header, payload, now=self.now)
             if message is not None:
                 self.given(node, message)
-        elif header is None or not frame.holds(header, payload):
-            talk.damaged(header, now=self.now)
         else:
             talk.came(header, payload, now=self.now)
+        if talk.wanted:
+            self.cut(talk.trouble)
 
     @rule(node=NODES, size=st.integers(0, 500))
     def send(self, node: str, size: int) -> None:
@@ -138,13 +134,25 @@ class TwoNodes(RuleBasedStateMachine):
         """From now on messages take the straight path where there is one."""
         self.straight = straight
 
-    @rule(node=NODES, at=st.integers(0, 50), keeps=st.booleans())
-    def arrive(self, node: str, at: int, keeps: bool) -> None:
+    @rule(node=NODES)
+    def arrive(self, node: str) -> None:
+        self.pump()
+        if self.flying[node]:
+            self.deliver(node, self.flying[node].pop(0))
+
+    @rule(node=NODES, at=st.integers(0, 50))
+    def double(self, node: str, at: int) -> None:
         self.pump()
         if waiting := self.flying[node]:
-            at = 0 if self.ordered else at % len(waiting)
-            data = waiting[at] if keeps and not self.ordered else waiting.pop(at)
-            self.deliver(node, data)
+            at %= len(waiting)
+            waiting.insert(at, waiting[at])
+
+    @rule(node=NODES, at=st.integers(0, 50))
+    def swap(self, node: str, at: int) -> None:
+        self.pump()
+        if len(waiting := self.flying[node]) > 1:
+            at %= len(waiting) - 1
+            waiting[at : at + 2] = reversed(waiting[at : at + 2])
 
     @rule()
     def settle(self) -> None:
@@ -157,7 +165,6 @@ class TwoNodes(RuleBasedStateMachine):
             self.pump()
 
     @rule(node=NODES, at=st.integers(0, 50))
-    @precondition(lambda self: not self.ordered)
     def lose(self, node: str, at: int) -> None:
         self.pump()
         if waiting := self.flying[node]:
@@ -176,12 +183,11 @@ class TwoNodes(RuleBasedStateMachine):
         self.now += seconds
         for side in self.sides.values():
             side.talk.tick(now=self.now)
-        if self.ordered and any(side.talk.wanted for side in self.sides.values()):
+        if any(side.talk.wanted for side in self.sides.values()):
             self.cut()
         self.pump()
 
     @rule()
-    @precondition(lambda self: self.ordered)
     def reset(self) -> None:
         if self.joined:
             self.cut()
@@ -194,8 +200,6 @@ class TwoNodes(RuleBasedStateMachine):
             return  # rarely: most orders of events shall end with all that was sent
         self.cut()
         self.sides[node] = self.made(node)
-        if not self.ordered:
-            self.sides[node].talk.begin(now=self.now)
 
     @rule(node=NODES)
     def renew(self, node: str) -> None:
@@ -238,7 +242,7 @@ class TwoNodes(RuleBasedStateMachine):
         not.
         """
         for _ in range(400):
-            if self.ordered and not self.joined:
+            if not self.joined:
                 self.join()
             self.later(0.05)
             for node in "ab":
@@ -265,9 +269,3 @@ class TwoNodes(RuleBasedStateMachine):
         if named and same == (other.talk.epoch, other.talk.peer_epoch) and problem is not None:
             assert other.taken == side.sent[: len(other.taken)]
             assert len(other.taken) >= (problem.sequence or 0)
-
-
-class OverAStream(TwoNodes):
-    """The same where the wire keeps order, and breaks."""
-
-    ordered = True

@@ -1,9 +1,8 @@
 """Integrity of distributed inference: tokens and messages that arrive unchanged, once and in
 order, or one error.
 
-That holds against accidents. Peers are not authenticated: whoever reaches a node and knows two
-names can replace a message, so a transport listens on loopback unless `insecure=True` accepts
-another address.
+Nodes of a group prove a common key to each other when they connect. Without one a transport listens
+where only this machine can reach it, or, at a socket in the file system, only this user.
 
 Usable alone: it imports nothing else of ours, needs xxhash beside the standard library, and takes
 numpy, torch or MLX only when it is given their arrays.
@@ -15,6 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .aio import AsyncTransport
     from .barrier import DistributedBarrier, GroupView, Membership, SyncResult
     from .corruption import (
         HEURISTICS,
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         PeerRestarted,
         TransferFailed,
     )
+    from .proof import key_from_environment, key_from_file
     from .records import (
         BarrierStatus,
         EnhancedTokenChunk,
@@ -86,6 +87,7 @@ if TYPE_CHECKING:
 __all__ = [
     "HEURISTICS",
     "AdaptiveStrictness",
+    "AsyncTransport",
     "Attempt",
     "BareTokens",
     "BarrierBroken",
@@ -162,6 +164,8 @@ __all__ = [
     "chunk_bytes",
     "chunk_of",
     "disorder",
+    "key_from_environment",
+    "key_from_file",
     "name_of",
     "torch_bytes",
     "validate_text",
@@ -170,6 +174,7 @@ __all__ = [
 # Taken from their modules when asked for: whoever wants the records alone loads neither sockets nor
 # threads.
 _HOMES = {
+    "aio": ("AsyncTransport",),
     "barrier": (
         "DistributedBarrier",
         "Membership",
@@ -223,6 +228,10 @@ _HOMES = {
         "OutOfStep",
         "PeerRestarted",
         "TransferFailed",
+    ),
+    "proof": (
+        "key_from_environment",
+        "key_from_file",
     ),
     "records": (
         "BarrierStatus",

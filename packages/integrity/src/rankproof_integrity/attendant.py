@@ -5,6 +5,7 @@ anew.
 from __future__ import annotations
 
 import contextlib
+import heapq
 import math
 import os
 import selectors
@@ -12,23 +13,19 @@ import socket
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
-from . import frame
-from .frame import SHOWN, Greeting, GreetingRefusal, begun_before, greeting_of
+from .frame import Greeting, GreetingRefusal, Header
 from .line import LONG, Line
 from .link import TransportLimits
+from .meeting import Stranger, Strangers, refusal_of
+from .proof import UNPROVED, Session, Unproved
+from .reader import Torn
 from .records import NodeId
-from .wire import StreamWire, Torn
+from .wire import StreamWire, Trust
 
 THREAD = "integrity-attendant"
-STRANGER = 5.0
-"""Seconds that whoever connects has to say who it is."""
-STRANGERS = 64
-GREETING = 64 * 1024
-"""How many of them may be silent at once, and the bytes that the first frame of one may have:
-nobody knows him yet.
-"""
+ACCEPTED = 32
+"""Connections that are accepted in a row: then those that were before are listened to."""
 REST = 0.1
 """Seconds for which nobody is accepted after that failed: where no descriptor is free, the kernel
 would ask at once.
@@ -39,12 +36,29 @@ again.
 """
 
 
-@dataclass(frozen=True)
-class Stranger:
-    """Connection on which nobody has said yet who they are."""
+class Arrivals:
+    """Counts what came to any line, for whoever waits for all of them."""
 
-    wire: StreamWire
-    until: float
+    def __init__(self) -> None:
+        # Of the count; taken by who holds no line's lock, so that none waits for the other.
+        self._changed = threading.Condition()
+        self._count = 0
+
+    def count(self) -> int:
+        """Return how often something came."""
+        return self._count
+
+    def note(self) -> None:
+        """Something came, or a line's state changed."""
+        with self._changed:
+            self._count += 1
+            self._changed.notify_all()
+
+    def wait(self, seen: int, seconds: float) -> bool:
+        """Wait until the count is no longer `seen`; gives whether it changed in time."""
+        with self._changed:
+            within = min(seconds, threading.TIMEOUT_MAX)
+            return self._changed.wait_for(lambda: self._count != seen, within)
 
 
 class Attendant:
@@ -71,10 +85,16 @@ class Attendant:
         self._lines = lines
         self._limits = limits
         self.refused = ""
+        self.arrivals = Arrivals()
         self.until = math.inf
         self._watched: dict[int, Line] = {}
-        self._listeners: dict[int, socket.socket] = {}
-        self._strangers: dict[int, Stranger] = {}
+        self._listeners: dict[int, tuple[socket.socket, Trust]] = {}
+        self._strangers = Strangers[int]()
+        self._strange_wires: dict[int, StreamWire] = {}
+        self._all_at = 0.0
+        self._due: list[tuple[float, int, Line]] = []
+        self._due_at: dict[Line, float] = {}
+        self._counted = 0
         self._resting: dict[int, float] = {}  # listeners, and until when
         self._stopped = self._asked = False
         self._thread: threading.Thread | None = None
@@ -102,9 +122,9 @@ class Attendant:
         self._selector.unregister(descriptor)
         del self._watched[descriptor]
 
-    def listen(self, listener: socket.socket) -> None:
-        """Accept connections from now on."""
-        self._listeners[listener.fileno()] = listener
+    def listen(self, listener: socket.socket, trust: Trust) -> None:
+        """Accept connections from now on, and have whoever connects prove what there is to."""
+        self._listeners[listener.fileno()] = listener, trust
         self._selector.register(listener.fileno(), selectors.EVENT_READ)
         self.wake()
 
@@ -137,10 +157,10 @@ class Attendant:
         self._hang_up()
 
     def _hang_up(self) -> None:
-        for listener in self._listeners.values():
+        for listener, _ in self._listeners.values():
             listener.close()
-        for stranger in self._strangers.values():
-            stranger.wire.close()
+        for wire in self._strange_wires.values():
+            wire.close()
 
     def let_go(self) -> None:
         """See `Held`."""
@@ -168,14 +188,11 @@ class Attendant:
             # before.
             self.until = math.inf
             now = time.monotonic()
-            until = now + self._limits.unhurried if self._lines else math.inf
-            for line in list(self._lines.values()):
-                if (due := line.attend_due(now)) is not None:
-                    until = min(until, max(due, now + AGAIN))
-            for descriptor, stranger in list(self._strangers.items()):
-                if now >= stranger.until:
-                    self._dismiss(descriptor).wire.close()
-                until = min(until, stranger.until)
+            until = self._attend_due(now)
+            for descriptor in self._strangers.late(now):
+                self._dismiss(descriptor).close()
+            if self._strangers.due is not None:
+                until = min(until, self._strangers.due)
             for descriptor, rests in list(self._resting.items()):
                 if now >= rests:
                     del self._resting[descriptor]
@@ -186,98 +203,119 @@ class Attendant:
             happened = self._selector.select(max(0.0, min(until - time.monotonic(), LONG)))
             ready = [key.fd for key, _ in happened]
 
+    def _attend_due(self, now: float) -> float:
+        """Have the lines that are due take a step; gives when the next is.
+
+        All are asked where somebody woke this thread, and every `limits.unhurried` seconds, for a
+        caller changes when its line is due. Between, one of a hundred lines costs one.
+        """
+        if now >= self._all_at or (self._due and self._due[0][0] <= now):
+            self.arrivals.note()  # a step may end a conversation
+        if now >= self._all_at:
+            self._all_at = now + self._limits.unhurried if self._lines else math.inf
+            for line in list(self._lines.values()):
+                self._schedule(line, line.attend_due(now), now)
+        while self._due and self._due[0][0] <= now:
+            due, _, line = heapq.heappop(self._due)
+            if self._due_at.get(line) == due:
+                self._schedule(line, line.attend_due(now), now)
+        return min(self._all_at, self._due[0][0]) if self._due else self._all_at
+
+    def _schedule(self, line: Line, due: float | None, now: float) -> None:
+        """Remember when a line is due; what was remembered before is void."""
+        if due is None:
+            self._due_at.pop(line, None)
+            return
+        due = max(due, now + AGAIN)
+        if self._due_at.get(line) != due:
+            self._due_at[line] = due
+            self._counted += 1  # decides between two that are due at once
+            heapq.heappush(self._due, (due, self._counted, line))
+
     def _happened(self, descriptor: int) -> None:
         if descriptor == self._read:
             os.read(self._read, 4096)
             self._asked = False  # before lines are asked: who changes one after that asks again
+            self._all_at = 0.0
+            self.arrivals.note()
         elif descriptor in self._listeners:
-            self._accept(self._listeners[descriptor])
+            self._accept(*self._listeners[descriptor])
         elif descriptor in self._strangers:
             self._listen_to(descriptor)
         elif (line := self._watched.get(descriptor)) is not None:
-            line.attend(ready=True)
+            self._schedule(line, line.attend(ready=True), time.monotonic())
+            self.arrivals.note()
 
-    def _accept(self, listener: socket.socket) -> None:
-        try:
-            connected, _ = listener.accept()
-        except OSError:  # it was gone before it was accepted, or no descriptor is free
-            self._selector.unregister(listener.fileno())
-            self._resting[listener.fileno()] = time.monotonic() + REST
-            return
-        if len(self._strangers) >= STRANGERS:
-            # Who has been silent for longest: a peer greets at once, and is not kept out by those
-            # who say nothing.
-            self._dismiss(next(iter(self._strangers))).wire.close()
-        wire = StreamWire(connected, longest=GREETING)
-        self._strangers[wire.fileno()] = Stranger(wire, time.monotonic() + STRANGER)
-        self._selector.register(wire.fileno(), selectors.EVENT_READ)
+    def _accept(self, listener: socket.socket, trust: Trust) -> None:
+        for _ in range(ACCEPTED):
+            try:
+                connected, address = listener.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError:  # it was gone before it was accepted, or no descriptor is free
+                self._selector.unregister(listener.fileno())
+                self._resting[listener.fileno()] = time.monotonic() + REST
+                return
+            crowded = self._strangers.crowded_out()
+            if crowded is not None:
+                self._dismiss(crowded).close()
+            try:
+                wire = trust.wire(connected, initiator=False, longest=UNPROVED)
+            except OSError:  # it was gone before TLS began
+                connected.close()
+                continue
+            host = address[0] if isinstance(address, tuple) else ""
+            stranger = Stranger(trust.key, host=host, now=time.monotonic())
+            self._strangers.add(wire.fileno(), stranger)
+            self._strange_wires[wire.fileno()] = wire
+            self._selector.register(wire.fileno(), selectors.EVENT_READ)
 
-    def _dismiss(self, descriptor: int) -> Stranger:
+    def _dismiss(self, descriptor: int) -> StreamWire:
         self._selector.unregister(descriptor)
-        return self._strangers.pop(descriptor)
+        self._strangers.remove(descriptor)
+        return self._strange_wires.pop(descriptor)
 
     def _listen_to(self, descriptor: int) -> None:
-        wire = self._strangers[descriptor].wire
+        stranger = self._strangers[descriptor]
+        wire = self._strange_wires[descriptor]
         try:
-            first = next(wire.receive(), None)
-        except Torn:
-            self._dismiss(descriptor).wire.close()
-            return
-        if first is not None:
+            for header, payload in wire.receive():
+                greeting = stranger.came(header, payload)
+                if greeting is not None:
+                    self._dismiss(descriptor)
+                    self._meet(wire, greeting, header, payload, stranger.session)
+                    return
+                while (said := stranger.next_frame()) is not None:
+                    wire.put(*said)
+        except Unproved as unproved:
+            self.refused = str(unproved)
             self._dismiss(descriptor)
-            wire.longest = self._limits.message
-            self._introduce(wire, *first)
+            _refuse(wire, GreetingRefusal(unproved.answer), toward=0)
+            wire.close()
+        except Torn:
+            self._dismiss(descriptor).close()
 
-    def _introduce(self, wire: StreamWire, header: frame.Header | None, payload: object) -> None:
-        """Its first frame says who it is. Who greets is told why he is refused.
-
-        On all others it is closed.
-        """
-        if (
-            header is not None
-            and header.kind is frame.Kind.HELLO
-            and isinstance(payload, memoryview)
-        ):
-            line, refusal = _line_for(
-                greeting_of(payload), header.epoch, node=self._node, lines=self._lines
-            )
-            if line is not None:
-                line.take_wire(wire, header, payload)
-                return
-            if refusal is not None:
-                self.refused = refusal.words
-                with contextlib.suppress(Torn):
-                    wire.put(*refusal.packed(toward=header.epoch))
+    def _meet(
+        self,
+        wire: StreamWire,
+        greeting: Greeting,
+        header: Header,
+        payload: memoryview,
+        session: Session | None,
+    ) -> None:
+        """Hand a connection to the line of who greets. Who is refused is told why."""
+        refusal = refusal_of(greeting, header.epoch, node=self._node, peers=self._lines)
+        if refusal is None:
+            self._lines[greeting.node].take_wire(wire, header, payload, session=session)
+            self.arrivals.note()
+            return
+        self.refused = refusal.words
+        _refuse(wire, refusal, toward=header.epoch)
         wire.close()
 
 
-def _line_for(
-    greeting: Greeting, epoch: int, *, node: NodeId, lines: Mapping[NodeId, Line]
-) -> tuple[Line | None, GreetingRefusal | None]:
-    """Return the line that waits for who greets so, or why none does."""
-    here = f"{greeting.peer[:SHOWN]!r}"
-    there = f"{greeting.node[:SHOWN]!r}"
-    if greeting.peer != node:
-        words = (
-            f"{there} wanted to connect to {here}, but {node!r} listens at this address; connect"
-            f" to the address of {here}"
-        )
-        return None, GreetingRefusal(words, frame.REFUSED | frame.ANOTHER)
-    line = lines.get(greeting.node)
-    if line is None:
-        return None, GreetingRefusal(
-            f"{there} connected to {node!r}, which does not expect that name; call expect({there})"
-            f" on {node!r}"
-        )
-    if not line.waits:
-        words = (
-            f"{there} and {node!r} both connect to each other; one of them must listen and expect"
-            " the other"
-        )
-        return None, GreetingRefusal(words)
-    met = line.conversation.peer_epoch
-    if epoch < met:
-        return None, GreetingRefusal(
-            begun_before(greeting.node, epoch, node, met), frame.REFUSED | frame.BEFORE
-        )
-    return line, None
+def _refuse(wire: StreamWire, refusal: GreetingRefusal, *, toward: int) -> None:
+    """Say why a connection is about to be closed, where that may be said."""
+    if refusal.words:
+        with contextlib.suppress(Torn):
+            wire.put(*refusal.packed(toward=toward))

@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Iterable
 from typing import Protocol
 
+from .conversation import Conversation
 from .line import Line
 from .problem import MessageLost, TransferFailed
 
@@ -36,8 +37,59 @@ def interrupts(lines: Iterable[Line]) -> bool:
     return False
 
 
+class Goodbye:
+    """Goodbye to one peer: it acknowledges all that was sent, and is told that nothing comes after.
+
+    Ask `over` whenever something came, and at least each `limits.unhurried` seconds.
+    """
+
+    def __init__(self, conversation: Conversation) -> None:
+        self._conversation = conversation
+        self._said = False
+        self._apart: float | None = None  # since when they do not know each other
+
+    def over(self, now: float) -> bool | None:
+        """Return whether there is nothing more to wait for; None while there is."""
+        conversation = self._conversation
+        if conversation.joined:
+            self._apart = None
+        elif self._apart is None:
+            self._apart = now
+        # A peer whose messages came and that said no goodbye may not know that they came: it
+        # connects again.
+        owes = conversation.incoming.arrived and not conversation.incoming.ended
+        patience = conversation.limits.silence if owes else 0.0
+        gone = self._apart is not None and now >= self._apart + patience
+        if conversation.problem is not None or (conversation.delivered and gone):
+            return True
+        if not self._said:
+            conversation.goodbye(now=now)
+            self._said = True
+        # Who has said goodbye too may be gone, and then nobody acknowledges ours.
+        alone = gone or conversation.incoming.ended
+        return (
+            conversation.delivered
+            or (conversation.outgoing.unacknowledged is None and alone)
+            or None
+        )
+
+    def failure(self) -> TransferFailed | None:
+        """Return what is not known to have come; None where all has."""
+        conversation = self._conversation
+        undelivered = conversation.outgoing.unacknowledged
+        if undelivered is None:
+            return None
+        return conversation.problem or MessageLost(
+            f"messages {undelivered[0]} to {undelivered[1]} to {conversation.peer} were not"
+            f" acknowledged before the transport of {conversation.node} was closed",
+            peer=conversation.peer,
+            sequence=undelivered[0],
+            epoch=conversation.epoch,
+        )
+
+
 def goodbye(line: Line, deadline: float) -> TransferFailed | None:
-    """Have a peer acknowledge all that was sent, and say that nothing comes after.
+    """Say goodbye to a peer.
 
     Args:
         line: to the peer.
@@ -46,52 +98,13 @@ def goodbye(line: Line, deadline: float) -> TransferFailed | None:
     Returns:
         What is not known to have come; None where all has.
     """
-    conversation = line.conversation
-    said: float | None = None
-    apart: float | None = None  # since when they do not know each other on any connection
-    # A datagram that acknowledged the peer's last message may be lost, and the peer ask again:
-    # somebody answers.
-    stays = 0.0 if conversation.ordered else conversation.limits.silence
-
-    def over(now: float) -> bool | None:
-        nonlocal said, apart
-        if conversation.joined:
-            apart = None
-        elif apart is None:
-            apart = now
-        # A peer whose messages came and that said no goodbye may not know that they came: it
-        # connects again.
-        owes = conversation.incoming.arrived and not conversation.incoming.ended
-        gone = apart is not None and now >= apart + (conversation.limits.silence if owes else 0.0)
-        if conversation.problem is not None or (conversation.delivered and gone):
-            return True
-        if said is None:
-            conversation.goodbye(now=now)
-            said = now
-        # Who has said goodbye too may be gone, and then nobody acknowledges ours.
-        alone = gone or (conversation.incoming.ended and now >= said + stays)
-        return (
-            conversation.delivered
-            or (conversation.outgoing.unacknowledged is None and alone)
-            or None
-        )
-
+    saying = Goodbye(line.conversation)
     while True:
         # In short waits: `over` looks at the clock too, and not only at what comes.
-        look = time.monotonic() + conversation.limits.unhurried
-        ended = line.until(over, deadline=min(deadline, look))
+        look = time.monotonic() + line.conversation.limits.unhurried
+        ended = line.until(saying.over, deadline=min(deadline, look))
         if ended or time.monotonic() >= deadline:
-            break
-    undelivered = conversation.outgoing.unacknowledged
-    if undelivered is None:
-        return None
-    return conversation.problem or MessageLost(
-        f"messages {undelivered[0]} to {undelivered[1]} to {conversation.peer} were not"
-        f" acknowledged before the transport of {conversation.node} was closed",
-        peer=conversation.peer,
-        sequence=undelivered[0],
-        epoch=conversation.epoch,
-    )
+            return saying.failure()
 
 
 class Held(Protocol):

@@ -13,10 +13,11 @@ from typing import Any
 from . import frame
 from .digest import digest
 from .frame import Greeting, Header, Kind, begun_before, greeting_of, too_long
-from .incoming import Acknowledgement, Fate, IncomingFrames, Message
+from .incoming import Acknowledgement, FrameMissing, IncomingFrames, Message
 from .link import NetworkHealthMonitor, TransportLimits
 from .outgoing import OutgoingFrames
-from .problem import MessageLost, Misused, PeerRestarted, TransferFailed
+from .problem import MessageLate, MessageLost, Misused, PeerRestarted, TransferFailed
+from .proof import TAG, WORDS, Session, opened
 from .records import NodeId
 
 
@@ -26,8 +27,8 @@ class Conversation:
     Args:
         node, peer: the names of both; who answers under another name is not talked to.
         epoch: how often this node had begun: greater than 0, and greater at each new start.
-        ordered: as `OutgoingFrames`; an attribute too.
-        largest: payload bytes of one frame.
+        limits: bounds.
+        monitor: where health is written.
 
     Attributes:
         peer_epoch: of the peer; 0 until it was heard.
@@ -35,9 +36,9 @@ class Conversation:
         wanted: whether a new connection is needed, since this one is silent or damaged.
         longest: bytes of a message that both take, as far as that is known.
         settled: whether the peer is nowhere else than where it is connected to.
+        dials: whether this side connects.
     """
 
-    # Seven arguments: who talks (3), within which bounds and counters (2), over what (2).
     def __init__(
         self,
         *,
@@ -46,8 +47,6 @@ class Conversation:
         epoch: int,
         limits: TransportLimits,
         monitor: NetworkHealthMonitor,
-        ordered: bool,
-        largest: int = 2**31,
     ) -> None:
         if not 0 < epoch < 2**64:
             raise Misused(f"an epoch must be greater than 0 and less than 2^64, not {epoch}")
@@ -56,41 +55,43 @@ class Conversation:
         self.epoch = epoch
         self.limits = limits
         self.round_trip, self.counters = monitor.link(peer)
-        self.ordered = ordered
-        self._largest = largest
+        self._session: Session | None = None
         self.longest = limits.message
         self.settled = False
+        self.dials = False
         self._refused = False
         self.peer_epoch = 0
         self.problem: TransferFailed | None = None
         self.wanted = False
         self.trouble = ""
-        self._acks = Acknowledgement(limits=limits, round_trip=self.round_trip, ordered=ordered)
+        self._acks = Acknowledgement(limits=limits, round_trip=self.round_trip)
         self._new_halves()
         self.connected = self._heard = False  # heard: a HELLO on this connection that knows us
         self._hello = False
         self._hellos = 0
         self._hello_at = self._heard_at = self._said_at = 0.0
         self._next_epoch = 0
-        self._asks: dict[int, bool] = {}  # frames to be asked for, and whether they came damaged
-        self._asked: tuple[int, float] = (-1, 0.0)
+        # The first frame that the peer lacked when this connection began, and how many before it
+        # began with the same: a long message over a way that breaks comes on a little with each.
+        self._begun_with = -1
+        self._in_vain = 0
         # Met: whether anything came of or went to this epoch of the peer.
         self._fail = self._has_said_fail = self._met = False
 
     def _new_halves(self) -> None:
-        self.outgoing = OutgoingFrames(
-            limits=self.limits,
-            round_trip=self.round_trip,
-            counters=self.counters,
-            ordered=self.ordered,
-            largest=self._largest,
-        )
+        self.outgoing = OutgoingFrames(limits=self.limits, counters=self.counters)
         self.incoming = IncomingFrames(source=self.peer, epoch=self.peer_epoch, limits=self.limits)
 
     # What happened.
 
-    def begin(self, *, now: float) -> None:
-        """Begin on a new connection; for datagrams there is one from the start."""
+    def begin(self, *, now: float, session: Session | None = None) -> None:
+        """Begin on a new connection.
+
+        Args:
+            now: the time.
+            session: what both ends proved on it; None where they have no key.
+        """
+        self._session = session
         self.connected = True
         self.wanted = False
         self.counters.connections += 1
@@ -100,8 +101,13 @@ class Conversation:
         self._refused = False
         self._heard_at = self._said_at = now
         self._hellos = 0
-        self._asks.clear()
         self._acks.connect()
+        oldest = self.outgoing.oldest
+        if oldest is not None and oldest.times and oldest.sequence == self._begun_with:
+            self._in_vain += 1
+        else:
+            self._in_vain = 0
+        self._begun_with = -1 if oldest is None else oldest.sequence
         self.outgoing.rewind()
 
     def end(self, *, why: str) -> None:
@@ -157,63 +163,49 @@ class Conversation:
                 epoch=self.peer_epoch,
             )
             return
-        self.outgoing.heard(acknowledged=header.acknowledged, taken=header.taken, now=now)
+        self.outgoing.heard(acknowledged=header.acknowledged, taken=header.taken)
         if header.kind is Kind.ACK:
+            if header.sequence > self.incoming.arrived:
+                # All that was offered was sent before it.
+                self._missed(
+                    f"{header.sequence} frames were sent, but {self.incoming.arrived} arrived"
+                )
             self._acks.heard(flags=header.flags, sequence=header.sequence, now=now)
-        elif header.kind is Kind.AGAIN:
-            self.outgoing.again(header.sequence, now=now, damaged=bool(header.flags))
         elif header.kind in (Kind.DATA, Kind.BYE):
             self._arrived(header, payload, now)
 
     def _arrived(self, header: Header, payload: Any, now: float) -> None:
         try:
-            fate = self.incoming.accept(header, payload)
+            is_new = self.incoming.accept(header, payload)
+        except FrameMissing as missing:
+            self._missed(str(missing))
+            return
         except ValueError as error:
             self._give_up(str(error))
             return
-        if fate is Fate.NEXT:
+        if is_new:
             at_once = header.kind is Kind.BYE
             self._acks.arrived(len(payload), frames=self.incoming.arrived, now=now, at_once=at_once)
         else:
-            self.counters.duplicates += fate is Fate.DUPLICATE
-            self.counters.early += fate is Fate.EARLY
+            self.counters.duplicates += 1
             self._acks.owe(now)
-        if self.incoming.early:
-            self._ask_for(self.incoming.arrived, now, damaged=False)
 
-    def damaged(self, header: Header | None, *, now: float) -> None:
-        """Note a frame that came and whose payload has changed.
-
-        Without a header nothing is known of it.
+    def _missed(self, why: str) -> None:
+        """Give up a connection that lost a frame, and may lose others: the next begins at the one
+        that is due.
         """
-        self.counters.damaged += 1
-        self.trouble = (
-            "a frame arrived damaged"
-            if header is None
-            else f"frame {header.sequence} arrived damaged"
-        )
-        if header is None or header.toward != self.epoch or header.epoch != self.peer_epoch:
-            return
-        self._heard_at = now
-        if header.kind in (Kind.DATA, Kind.BYE) and header.sequence >= self.incoming.arrived:
-            self._ask_for(header.sequence, now, damaged=True)
+        self.counters.early += 1
+        self.trouble = why
+        self.wanted = True
 
-    def _ask_for(self, sequence: int, now: float, *, damaged: bool) -> None:
-        before, at = self._asked
-        if not damaged and sequence == before and now < at + self.round_trip.timeout():
-            return
-        self._asked = sequence, now
-        # One that came damaged is certain to be needed again, whatever was said of it since.
-        self._asks[sequence] = damaged or self._asks.get(sequence, False)
+    def damaged(self) -> None:
+        """Note that a frame came damaged: its connection is of no more use."""
+        self.counters.damaged += 1
 
     def _greeted(self, header: Header, payload: Any, now: float) -> None:
-        greeting = greeting_of(payload)
-        if greeting[:2] != (self.peer, self.node):
-            self.trouble = (
-                f"{greeting.node} answered {greeting.peer}, but {self.node} expected an answer"
-                f" from {self.peer}"
-            )
-            self.wanted = self.ordered
+        greeting = self._greeting(header, payload)
+        if greeting is None:
+            self.wanted = True
             return
         if header.epoch < self.peer_epoch:
             self.counters.stale += 1
@@ -230,7 +222,7 @@ class Conversation:
             self.incoming = IncomingFrames(source=self.peer, epoch=header.epoch, limits=self.limits)
             self._acks.renew()
             self._hello = True
-        if header.toward == 0 and self._met and self.ordered:
+        if header.toward == 0 and self._met:
             # It has forgotten us: what it sends now would seem to be what it sent before.
             self._restarted(header.epoch)
         elif header.toward == self.epoch and header.acknowledged and not self._met:
@@ -242,7 +234,7 @@ class Conversation:
             self._heard = header.toward == self.epoch  # it is told, if it was not
             return
         if header.toward == self.epoch:
-            self.outgoing.heard(acknowledged=header.acknowledged, taken=header.taken, now=now)
+            self.outgoing.heard(acknowledged=header.acknowledged, taken=header.taken)
             self.outgoing.room = min(self.limits.window, header.sequence)
             self._takes(greeting)
             if not self._heard:
@@ -255,6 +247,21 @@ class Conversation:
                 self._hello = True  # our own was lost, and nothing else would have it sent again
         else:
             self._hello = True
+
+    def _greeting(self, header: Header, payload: Any) -> Greeting | None:
+        """Return what a HELLO says; None where it is not the peer's to this node."""
+        words = opened(self._session, header, payload)
+        if words is None:
+            self.trouble = f"a greeting of {self.peer} was not sealed with the group's key"
+            return None
+        greeting = greeting_of(words)
+        if greeting[:2] == (self.peer, self.node):
+            return greeting
+        self.trouble = (
+            f"{greeting.node} answered {greeting.peer}, but {self.node} expected an answer"
+            f" from {self.peer}"
+        )
+        return None
 
     def _takes(self, greeting: Greeting) -> None:
         """Learn what the peer takes; what was offered before that was known, and is longer, would
@@ -277,10 +284,13 @@ class Conversation:
 
     def _refuse(self, header: Header, words: str) -> None:
         """Note that nobody there talks to us."""
-        if header.toward != self.epoch or self._heard or self.problem is not None:
+        if header.toward not in (0, self.epoch) or self._heard or self.problem is not None:
             return
         self._refused = True
         self.trouble = words
+        if header.toward == 0:
+            self.trouble = words[:WORDS]
+            return  # by somebody who had not read the greeting
         if header.flags & frame.BEFORE or (header.flags & frame.ANOTHER and self.settled):
             self.problem = self._lost("no process listens at its address")
 
@@ -312,14 +322,11 @@ class Conversation:
         """Do what has become due by the clock."""
         if self.problem is not None:
             return
-        self.outgoing.tick(now=now)
         oldest = self.outgoing.oldest
         if oldest is not None and now >= oldest.deadline:
             self._give_up(f"not acknowledged within {self.limits.deadline:g} s")
-        elif (
-            oldest is not None and oldest.kind is Kind.DATA and oldest.times > self.limits.attempts
-        ):
-            self._give_up(f"sent {oldest.times} times")
+        elif oldest is not None and self._in_vain > self.limits.attempts:
+            self._give_up(f"{self._in_vain} connections in a row delivered nothing")
         if self._fail or not self.connected:
             return
         if not self._heard and now >= self._hello_at + self.round_trip.timeout(
@@ -334,8 +341,11 @@ class Conversation:
             self._acks.ask()  # a sign of life, and one is asked for
 
     def _sign_at(self) -> float:
-        """When to give a sign of life; or to ask, in time, whether the oldest frame came."""
-        at = self._said_at + self.limits.silence / 3
+        """When to give a sign of life; or to ask, in time, whether the oldest frame came.
+
+        Who listens waits longer: where the other side gives signs, an answer to each is enough.
+        """
+        at = self._said_at + self.limits.silence / (3 if self.dials else 2)
         oldest = self.outgoing.oldest
         if oldest is None or not oldest.times:
             return at
@@ -350,10 +360,7 @@ class Conversation:
     def silent(self, *, now: float) -> bool:
         """Return whether nothing was heard for so long that the connection is made anew."""
         return (
-            self.connected
-            and self.ordered
-            and not self.incoming.ended
-            and now >= self._heard_at + self._silence()
+            self.connected and not self.incoming.ended and now >= self._heard_at + self._silence()
         )
 
     def _silence(self) -> float:
@@ -399,8 +406,13 @@ class Conversation:
 
     # What is to be done.
 
-    def offer(self, data: Any, *, now: float) -> int | None:
+    def offer(self, data: Any, *, now: float, head: bytes = b"") -> int | None:
         """Send a message when there is a way: its number, or None where there is no room now.
+
+        Args:
+            data: its bytes, which must stay as they are until they are acknowledged.
+            now: the time.
+            head: what the message is; empty for bytes alone.
 
         Raises:
             Misused: it is too long, or after the goodbye.
@@ -408,7 +420,7 @@ class Conversation:
         """
         if self.problem is not None:
             raise self.problem.again()
-        size = memoryview(data).nbytes
+        size = memoryview(data).nbytes + len(head)
         if size > self.longest:
             raise Misused(self._too_long(size, self.outgoing.messages))
         if self.incoming.ended:
@@ -423,7 +435,7 @@ class Conversation:
         if not self.outgoing.has_room(size):
             self.hurry()
             return None
-        return self.outgoing.offer(data, now=now)
+        return self.outgoing.offer(data, now=now, head=head)
 
     def goodbye(self, *, now: float) -> None:
         """Say that nothing comes after all that was offered."""
@@ -431,18 +443,100 @@ class Conversation:
             self.outgoing.offer(b"", now=now, kind=Kind.BYE)
             self._acks.hasten()
 
-    def take(self, *, now: float) -> Message | None:
+    def take(self, *, now: float, stream: str | None = None) -> Message | None:
         """Return the next message, if it is there.
 
         What had arrived before a failure is given still.
+
+        Args:
+            now: the time.
+            stream: whose next message; None for any.
         """
-        message = self.incoming.take()
+        message = self.incoming.take(stream)
         if message is not None:
             incoming = self.incoming
             self._acks.took(
                 len(message.data), frames=incoming.taken, last=not incoming.waiting, now=now
             )
         return message
+
+    def next_message(self, *, now: float, stream: str | None = None) -> Message | None:
+        """Return the next message, as `take` does.
+
+        Raises:
+            TransferFailed: none will come.
+        """
+        message = self.take(now=now, stream=stream) if self.incoming.waiting else None
+        if message is None and self.problem is not None:
+            raise self.problem.again()
+        if message is None and self.incoming.ended:
+            count = self.incoming.messages
+            raise MessageLost(
+                f"message {count} from {self.peer} will not arrive, because {self.peer} closed"
+                f" after sending {count}",
+                peer=self.peer,
+                sequence=count,
+                epoch=self.peer_epoch,
+            )
+        return message
+
+    def not_sent(self, seconds: float, state: str) -> MessageLate:
+        """Return that there was no room for a message in so many seconds."""
+        out = self.outgoing
+        first, last = out.untaken or (0, 0)
+        return MessageLate(
+            f"message {out.messages} to {self.peer} was not sent: {self.peer} has not accepted"
+            f" messages {first} to {last} for {seconds:g} s, and at most {out.room} bytes may be"
+            f" queued{state}",
+            peer=self.peer,
+            sequence=out.messages,
+            epoch=self.epoch,
+        )
+
+    def not_arrived(self, seconds: float, state: str) -> MessageLate:
+        """Return that no message came in so many seconds."""
+        count = self.incoming.messages
+        return MessageLate(
+            f"message {count} from {self.peer} did not arrive within {seconds:g} s{state}",
+            peer=self.peer,
+            sequence=count,
+            epoch=self.peer_epoch,
+        )
+
+    def not_acknowledged(self, seconds: float, state: str) -> MessageLate:
+        """Return that not all that was sent was acknowledged in so many seconds."""
+        oldest = self.outgoing.oldest
+        number = None if oldest is None else oldest.message
+        return MessageLate(
+            f"message {number} to {self.peer} was not acknowledged within {seconds:g} s{state}",
+            peer=self.peer,
+            sequence=number,
+            epoch=self.epoch,
+        )
+
+    def flushed(self) -> bool | None:
+        """Return whether the peer has all that was offered; None while it has not.
+
+        Raises:
+            TransferFailed: it will not have it.
+        """
+        if self.problem is not None:
+            raise self.problem.again()
+        self.hurry()
+        return self.delivered or None
+
+    def state(self, refused: str = "") -> str:
+        """Return how the link is, in words for an error.
+
+        Args:
+            refused: why the last who greeted was refused; empty where nobody was.
+        """
+        joined = "connected" if self.joined else "not connected"
+        trouble = f"; last problem: {self.trouble}" if self.trouble else ""
+        if refused and not self.joined:
+            trouble += f"; refused: {refused}"
+        count = self.counters.connections
+        return f" ({joined}, {count} connection{'s' * (count != 1)} so far{trouble})"
 
     def renew(self, *, epoch: int, now: float) -> None:
         """Begin anew after a problem, with sequences from 0.
@@ -467,10 +561,11 @@ class Conversation:
         self.peer_epoch = max(self.peer_epoch, self._next_epoch)
         self.problem = None
         self._fail = self._met = False
+        self._in_vain = 0
         self._acks.renew()
         self._new_halves()
         if self.connected:
-            self.begin(now=now)
+            self.begin(now=now, session=self._session)
 
     def next_frame(self, *, now: float) -> tuple[bytes, Any] | None:
         """Header and payload of what is to be sent now; it counts as sent.
@@ -482,26 +577,19 @@ class Conversation:
         if self._hello:
             self._hello = False
             self._hello_at = now
-            payload = Greeting(self.node, self.peer, self.limits.message).packed()
-            flags = 0 if self._heard else frame.UNHEARD
-            return self._frame(
-                Kind.HELLO, now, sequence=self.limits.window, flags=flags, payload=payload
-            )
+            return self._greet(now)
         if self._fail and self._heard and not self._has_said_fail:
             self._has_said_fail = True
             return self._frame(Kind.FAIL, now, payload=str(self.problem).encode())
         if not self._heard or self.problem is not None:
             return None
-        if self._asks:
-            sequence, damaged = self._asks.popitem()
-            return self._frame(Kind.AGAIN, now, sequence=sequence, flags=int(damaged))
         pending = self.outgoing.next(now=now)
         if pending is not None:
             return self._frame(
                 pending.kind,
                 now,
                 sequence=pending.sequence,
-                flags=frame.MORE if pending.more else 0,
+                flags=pending.flags,
                 payload=pending.payload,
                 payload_digest=pending.digest,
             )
@@ -510,6 +598,20 @@ class Conversation:
         offered = self.outgoing.offered
         flags = self._acks.flags(sequence=offered, now=now)
         return self._frame(Kind.ACK, now, sequence=offered, flags=flags)
+
+    def _greet(self, now: float) -> tuple[bytes, Any]:
+        """Header and payload of a HELLO, which is sealed where both have a key."""
+        words = Greeting(self.node, self.peer, self.limits.message).packed()
+        flags = 0 if self._heard else frame.UNHEARD
+        window = self.limits.window
+        if self._session is not None:
+            unsealed, _ = self._frame(
+                Kind.HELLO, now, sequence=window, flags=flags, payload=words + bytes(TAG)
+            )
+            header = frame.parsed(unsealed)
+            assert header is not None
+            words += self._session.seal(frame.said(header), words)
+        return self._frame(Kind.HELLO, now, sequence=window, flags=flags, payload=words)
 
     def _frame(
         self,
@@ -554,12 +656,10 @@ class Conversation:
         if (
             not self._heard
             or self._hello
-            or self._asks
             or acks.asks
             or acks.answers
             or self.problem is not None
             or incoming.ended
-            or not self.ordered
             or len(payload) > self.longest
         ):
             return None
@@ -590,9 +690,7 @@ class Conversation:
         incoming = self.incoming
         message = None
         kind, flags, length, sequence, epoch, toward, acknowledged, taken, _ = header
-        if payload is None:
-            self.damaged(header, now=now)
-        elif (
+        if (
             kind is not Kind.DATA
             or flags
             or sequence != incoming.arrived
@@ -608,7 +706,7 @@ class Conversation:
         self._met = True
         self.counters.received += 1
         self.counters.received_bytes += length
-        self.outgoing.heard(acknowledged=acknowledged, taken=taken, now=now)
+        self.outgoing.heard(acknowledged=acknowledged, taken=taken)
         return message, self._acks.passed(length, frames=incoming.arrived, now=now)
 
     def quiet(self, now: float) -> bool:
@@ -617,7 +715,6 @@ class Conversation:
         return not (
             not self._heard
             or self._hello
-            or self._asks
             or self.incoming.ended
             or acks.asks
             or acks.answers
@@ -637,12 +734,13 @@ class Conversation:
         """When `tick` or `next_frame` has something to do, if nothing comes before; None: never."""
         if self.problem is not None:
             return None
-        times = [self.outgoing.due]
+        oldest = self.outgoing.oldest
+        times = [None if oldest is None else oldest.deadline]
         if self._heard:
             times.append(self._acks.at)
         elif self.connected:
             times.append(self._hello_at + self.round_trip.timeout(doubled=self._hellos))
-        if self.connected and self.ordered and not self.incoming.ended:
+        if self.connected and not self.incoming.ended:
             times.append(self._heard_at + self._silence())
             if self._heard:
                 times.append(self._sign_at())

@@ -32,14 +32,13 @@ class DeviceCommunicationManager:
         store: what the ranks share.
         rank, world_size: of this rank.
         address: where to listen: a host that the others reach, and a port (0: any); or a path.
-        insecure: accepts an address that other machines can reach, as
-            `ReliableMessageTransport.listen` has it.
+        key: of the group, as `ReliableMessageTransport` has it.
         group: the group's name.
         limits: bounds of each line.
 
     Raises:
         Misused: the address is every address of this host, which says nothing to the others; or
-            other machines can reach it, and `insecure` is not given.
+            other machines can reach it, and there is no key.
 
     Attributes:
         membership: this rank's place, with its epoch.
@@ -54,7 +53,7 @@ class DeviceCommunicationManager:
         rank: int,
         world_size: int,
         address: Address = ("127.0.0.1", 0),
-        insecure: bool = False,
+        key: bytes | None = None,
         group: str = "world",
         limits: TransportLimits | None = None,
     ) -> None:
@@ -70,17 +69,19 @@ class DeviceCommunicationManager:
         # Not the membership's: a line that is renewed needs a later one too, and the group's view
         # is still the same.
         later = functools.partial(next_epoch, store, f"lines/{group}/{rank}")
-        self.transport = ReliableMessageTransport(node=name_of(rank), epoch=later, limits=limits)
+        self.transport = ReliableMessageTransport(
+            node=name_of(rank), key=key, epoch=later, limits=limits
+        )
         try:
-            self._begin(address, world_size, insecure=insecure)
+            self._begin(address, world_size)
         except BaseException:
             # Who tries again finds its threads and descriptors free.
             self.transport.close(timeout=0)
             raise
 
-    def _begin(self, address: Address, world_size: int, *, insecure: bool) -> None:
+    def _begin(self, address: Address, world_size: int) -> None:
         rank = self.membership.rank
-        listens = self.transport.listen(address, insecure=insecure)
+        listens = self.transport.listen(address)
         for other in range(world_size):
             if other > rank:
                 self.transport.expect(name_of(other))

@@ -36,6 +36,12 @@ MAGIC = b"RI"
 # A flag means something in frames of one kind alone.
 MORE = 1
 """Of DATA: the message goes on in the next frame."""
+HEAD = 2
+"""Of DATA: the first frame of a message, which says what the message is: see `envelope`."""
+LARGEST = 2**20
+"""Payload bytes of one frame: a receiver makes room for no more before they came, and after a
+broken connection a message goes on at the frame that is missing.
+"""
 UNHEARD = 1
 """Of a HELLO: its sender waits for one."""
 ASKS = 1
@@ -58,16 +64,17 @@ class Kind(IntEnum):
       for. With the flag UNHEARD it is answered by another: the answer that was given before did not
       come, or not unchanged.
     * ACK: nothing but its header; a sign of life too.
-    * AGAIN: the frame `sequence` did not come, or not unchanged.
     * FAIL: the sender of it gave up, or refuses a greeting; the payload says why.
+    * NONCE, PROOF: before the first HELLO, where the nodes share a key: see `proof`.
     """
 
     HELLO = 1
     DATA = 2
     ACK = 3
-    AGAIN = 4
-    BYE = 5
-    FAIL = 6
+    BYE = 4
+    FAIL = 5
+    NONCE = 6
+    PROOF = 7
 
 
 _KINDS = {int(kind): kind for kind in Kind}
@@ -122,6 +129,11 @@ def parsed(data: Any) -> Header | None:
     # memory anew.
     fields = _KINDS[kind], flags, length, sequence, epoch, toward, acknowledged, taken, payload
     return tuple.__new__(Header, fields)
+
+
+def said(header: Header) -> bytes:
+    """Return the fields of a header that a greeting's seal covers: all but its digests."""
+    return _FIELDS.pack(MAGIC, *header[:8], 0)
 
 
 def holds(header: Header, payload: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Half of a conversation that receives: frames put in order, each once, made into messages; and
+"""Half of a conversation that receives: frames, each once and in order, made into messages; and
 when they are acknowledged.
 
 No clock, no socket.
@@ -11,16 +11,18 @@ for each message would wake both ends once more for each.
 from __future__ import annotations
 
 from collections import deque
-from enum import Enum
 from typing import Any, NamedTuple
 
 from . import frame
+from .envelope import Envelope, array_of, envelope_of
 from .frame import ANSWERS, ASKS, Header, Kind
 from .link import RoundTrip, TransportLimits
 from .records import NodeId
 
 EVERY = 32
-"""Datagrams after which an acknowledgement does not wait for company."""
+"""Frames after which an acknowledgement does not wait for company: so many may be named, after a
+peer began again, whose fate is not known.
+"""
 
 
 class Acknowledgement:
@@ -29,7 +31,6 @@ class Acknowledgement:
     Args:
         limits: bounds.
         round_trip: told how long an answer took.
-        ordered: whether the wire keeps what it is given, as a stream does.
 
     Attributes:
         at: when what is owed is due; None while nothing is.
@@ -37,18 +38,17 @@ class Acknowledgement:
         asked_at: when the peer was asked last.
     """
 
-    def __init__(self, *, limits: TransportLimits, round_trip: RoundTrip, ordered: bool) -> None:
+    def __init__(self, *, limits: TransportLimits, round_trip: RoundTrip) -> None:
         self._limits = limits
         self._round_trip = round_trip
-        self._ordered = ordered
-        self._delay = limits.unhurried if ordered else limits.delay
+        self._delay = limits.unhurried
         self.asked_at = 0.0
         self.renew()
 
     def renew(self) -> None:
         """Begin another epoch of either side."""
         self.at: float | None = None
-        self._frames = self._bytes = self._taken = 0
+        self._frames = self._bytes = self._taken = self._takes = 0
         self._wanted = 0  # frames that the peer waits for
         self.connect()
 
@@ -72,9 +72,7 @@ class Acknowledgement:
         """Note that the next frame came, of so many bytes; `frames` came so far."""
         self._frames += 1
         self._bytes += size
-        enough = self._bytes >= self._limits.window // 4 or (
-            self._frames >= EVERY and not self._ordered
-        )
+        enough = self._bytes >= self._limits.window // 4 or self._frames >= EVERY
         self.owe(now if at_once or enough or frames <= self._wanted else now + self._delay)
 
     def took(self, size: int, *, frames: int, last: bool, now: float) -> None:
@@ -82,8 +80,9 @@ class Acknowledgement:
         other is there now.
         """
         self._taken += size
+        self._takes += 1
         wanted = frames <= self._wanted and (last or self._taken >= self._limits.window // 8)
-        self.owe(now if wanted else now + self._delay)
+        self.owe(now if wanted or self._takes >= EVERY else now + self._delay)
 
     def passed(self, size: int, *, frames: int, now: float) -> bool:
         """Note that the next frame came, of so many bytes, and was taken as it came; with it
@@ -94,7 +93,9 @@ class Acknowledgement:
         self._frames += 1
         self._bytes += size
         self._taken += size
-        if frames <= self._wanted or self._bytes >= self._limits.window // 4 or self._delay <= 0:
+        self._takes += 1
+        enough = self._bytes >= self._limits.window // 4 or self._frames >= EVERY
+        if frames <= self._wanted or enough or self._delay <= 0:
             self.at = now
         elif self.at is None:
             self.at = now + self._delay
@@ -114,14 +115,12 @@ class Acknowledgement:
     # What is asked for.
 
     def ask(self) -> None:
-        """Ask with the next frame; of datagrams each is acknowledged soon, and a question may be
-        lost like them.
-        """
-        self.asks = self._ordered
+        """Ask with the next frame."""
+        self.asks = True
 
     def hurry(self, offered: int) -> None:
         """Ask, if that was not done on this connection since the last frame was offered."""
-        if self._ordered and offered > self._asked_upto:
+        if offered > self._asked_upto:
             self.asks = True
 
     # What is said.
@@ -140,7 +139,7 @@ class Acknowledgement:
     def said(self) -> None:
         """Note that a frame is said: each tells what came and what was taken."""
         self.at = None
-        self._frames = self._bytes = self._taken = 0
+        self._frames = self._bytes = self._taken = self._takes = 0
 
 
 class Message(NamedTuple):
@@ -151,120 +150,180 @@ class Message(NamedTuple):
         source: who sent it.
         sequence: its number among the messages of that epoch, from 0.
         epoch: of the sender.
+        envelope: what it was sent as; None for bytes alone.
     """
 
     data: memoryview
     source: NodeId
     sequence: int
     epoch: int
+    envelope: Envelope | None = None
+
+    @property
+    def stream(self) -> str:
+        """Return the name of its stream; empty where it has none."""
+        return "" if self.envelope is None else self.envelope.stream
+
+    @property
+    def position(self) -> int | None:
+        """Return its position in its stream, as the sender gave it."""
+        return None if self.envelope is None else self.envelope.position
+
+    def array(self) -> Any:
+        """Return what was sent as an array, as one of numpy of its dtype and shape, which may be
+        written to.
+
+        Raises:
+            Misused: it was sent as bytes.
+            ModuleNotFoundError: numpy, or what brings its dtype (ml_dtypes), is not installed.
+        """
+        return array_of(self.envelope, self.data)
 
 
-class Fate(Enum):
-    """Fate of a frame that came."""
+class Waiting(NamedTuple):
+    """Message that came whole and was not taken.
 
-    NEXT = "next"
-    EARLY = "early"
-    DUPLICATE = "duplicate"
-    BEYOND = "beyond"
+    Attributes:
+        parts: payloads of its frames, but for its head.
+        envelope: what its head says; None without one.
+        number: among the messages of its epoch.
+        size: bytes of its frames, with their headers.
+        after: how many frames had come before it.
+    """
+
+    parts: list[Any]
+    envelope: Envelope | None
+    number: int
+    size: int
+    after: int
+
+
+class FrameMissing(Exception):
+    """Raised where a frame came before one that did not: the connection lost it."""
 
 
 class IncomingFrames:
     """Frames from one epoch of a peer.
 
     Attributes:
-        arrived: how many frames came in order.
+        arrived: how many frames came.
         taken: how many of them the application was given.
-        messages: how many whole messages came in order.
+        messages: how many whole messages came.
         ended: the peer said goodbye, and nothing comes after.
-        early: frames that came before one that is missing, by their number.
-        waiting: messages that came whole and were not taken, each with its size and the frames up
-            to its end.
+        waiting: messages that came whole and were not taken.
     """
 
     def __init__(self, *, source: NodeId, epoch: int, limits: TransportLimits) -> None:
         self._source = source
         self._epoch = epoch
-        self._bound = limits.window + limits.message
+        self._window = limits.window
         self._longest = limits.message
         self.arrived = self.taken = self.messages = 0
         self.ended = False
-        self.waiting: deque[tuple[Message, int, int]] = deque()
+        self.waiting: deque[Waiting] = deque()
         self._parts: list[Any] = []
+        self._headed = False  # whether the first of them is a head
         self._partial = 0
-        self.early: dict[int, tuple[Header, Any]] = {}
-        self._held = 0
+        self._held = 0  # bytes of `waiting` and `_parts`, with their headers
 
-    def accept(self, header: Header, payload: Any) -> Fate:
-        """Take a frame that came, and whose digests hold.
+    def accept(self, header: Header, payload: Any) -> bool:
+        """Take a frame that came, and whose digests hold; False where it is a copy of one that
+        had come.
 
         Raises:
-            ValueError: it does not fit what came before: a message that is too long, something
-                after a goodbye; or there is no memory to make a message of its frames.
+            FrameMissing: one before it did not come.
+            ValueError: it does not fit what came before: a message is too long or its head is none,
+                the peer sent more than the window, or something after its goodbye.
         """
-        if header.sequence < self.arrived or header.sequence in self.early:
-            return Fate.DUPLICATE
-        size = len(payload) + frame.SIZE
+        if header.sequence < self.arrived:
+            return False
         if header.sequence > self.arrived:
-            # The one that is missing has to have room still.
-            if self._held + size > self._bound:
-                return Fate.BEYOND
-            self.early[header.sequence] = header, payload
-            self._held += size
-            return Fate.EARLY
-        self._held += size
-        self._place(header, payload)
-        while (waiting := self.early.pop(self.arrived, None)) is not None:
-            self._place(*waiting)
-        return Fate.NEXT
-
-    def passed(self, payload: Any) -> Message | None:
-        """Take the next frame, a message in itself, past the queue; None where it has to be
-        accepted as others are.
-        """
-        if self.early or self.waiting or self._parts or self.ended or len(payload) > self._longest:
-            return None
-        # Not Message(…): see `frame.parsed`.
-        message = tuple.__new__(Message, (payload, self._source, self.messages, self._epoch))
-        self.arrived += 1
-        self.messages += 1
-        self.taken = self.arrived
-        return message
-
-    def _place(self, header: Header, payload: Any) -> None:
+            raise FrameMissing(
+                f"frame {header.sequence} arrived, but frame {self.arrived} before it did not"
+            )
         if self.ended:
             raise ValueError(f"frame {header.sequence} arrived after the goodbye")
         self.arrived += 1
         if header.kind is Kind.BYE:
             self.ended = True
-            self._held -= len(payload) + frame.SIZE
             if not self.waiting:
                 self.taken = self.arrived  # nobody takes a goodbye
-            return
-        self._partial += len(payload)
-        if self._partial > self._longest:
-            raise ValueError(f"message {self.messages} is longer than {self._longest} bytes")
+            return True
+        self._hold(payload)
+        if not self._parts:
+            self._headed = bool(header.flags & frame.HEAD)
         self._parts.append(payload)
-        if header.flags & frame.MORE:
-            return
-        try:
-            whole = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-        except MemoryError as error:
-            raise ValueError(
-                f"there is not enough memory for message {self.messages} of {self._partial} bytes"
-            ) from error
-        message = tuple.__new__(
-            Message, (memoryview(whole), self._source, self.messages, self._epoch)
-        )
-        self.waiting.append((message, self._partial + len(self._parts) * frame.SIZE, self.arrived))
+        if not header.flags & frame.MORE:
+            self._complete()
+        return True
+
+    def _complete(self) -> None:
+        """Have the message of the parts that came wait to be taken."""
+        frames = len(self._parts)
+        size = self._partial + frames * frame.SIZE
+        envelope = None
+        if self._headed:
+            envelope = envelope_of(self._parts.pop(0))
+        after = self.arrived - frames
+        self.waiting.append(Waiting(self._parts, envelope, self.messages, size, after))
         self._parts = []
         self._partial = 0
         self.messages += 1
 
-    def take(self) -> Message | None:
-        """Return the next message, which then counts as taken; None where none is whole yet."""
-        if not self.waiting:
+    def _hold(self, payload: Any) -> None:
+        """Count a part of a message against its bounds."""
+        self._partial += len(payload)
+        self._held += len(payload) + frame.SIZE
+        if self._partial > self._longest:
+            raise ValueError(f"message {self.messages} is longer than {self._longest} bytes")
+        # A message that is longer than the window passes alone.
+        if self._held > self._window and self.waiting:
+            raise ValueError(
+                f"the peer sent more than the window of {self._window} bytes that may wait to be"
+                " taken"
+            )
+
+    def passed(self, payload: Any) -> Message | None:
+        """Take the next frame, a message in itself, past the queue; None where it has to be
+        accepted as others are.
+        """
+        if self.waiting or self._parts or self.ended or len(payload) > self._longest:
             return None
-        message, size, upto = self.waiting.popleft()
-        self._held -= size
-        self.taken = self.arrived if self.ended and not self.waiting else upto
+        # Not Message(…): see `frame.parsed`.
+        message = tuple.__new__(Message, (payload, self._source, self.messages, self._epoch, None))
+        self.arrived += 1
+        self.messages += 1
+        self.taken = self.arrived
         return message
+
+    def take(self, stream: str | None = None) -> Message | None:
+        """Return the next message, which then counts as taken; None where none is whole yet.
+
+        Args:
+            stream: whose next message; None for any. Messages of other streams wait on, and count
+                against the window, as does what came after them.
+
+        Raises:
+            MemoryError: there is none to make a message of its parts, which are kept.
+        """
+        at = 0 if stream is None else self._first_of(stream)
+        if at is None or not self.waiting:
+            return None
+        found = self.waiting[at]
+        parts = found.parts
+        whole = parts[0] if len(parts) == 1 else b"".join(parts)
+        del self.waiting[at]
+        self._held -= found.size
+        if self.waiting:
+            self.taken = self.waiting[0].after
+        else:
+            self.taken = self.arrived - len(self._parts)
+        fields = memoryview(whole), self._source, found.number, self._epoch, found.envelope
+        return tuple.__new__(Message, fields)
+
+    def _first_of(self, stream: str) -> int | None:
+        for at, waiting in enumerate(self.waiting):
+            name = "" if waiting.envelope is None else waiting.envelope.stream
+            if name == stream:
+                return at
+        return None

@@ -19,10 +19,12 @@ from typing import Any, Protocol, TypeVar
 
 from .conversation import Conversation
 from .dial import Dial
-from .frame import Header
+from .frame import LARGEST, Header
 from .incoming import Message
 from .problem import Misused
-from .wire import StreamWire, Torn, Wire
+from .proof import PATIENCE, UNPROVED, Introduction, Session, Unproved
+from .reader import Damaged, Torn
+from .wire import StreamWire, Trust
 
 Result = TypeVar("Result")
 PACE = 0.002
@@ -36,6 +38,10 @@ Until then the attendant does not.
 """
 ENOUGH = 256 * 1024
 """Bytes of whole messages after which reading pauses for whoever waits for them."""
+STRETCH = 8 * 2**20
+"""Bytes that are read in a row: then whoever reads looks at the clock, and says that he is
+there.
+"""
 LONG = 3600.0
 """Seconds that one wait of the kernel's has at most: it takes no more than some weeks.
 
@@ -79,7 +85,7 @@ class Line:
         attendant: of the transport.
         dial: makes a socket that is being connected, without waiting; None where the peer connects
             to us.
-        wire: what carries frames from the start, for datagrams.
+        trust: how a connection that was dialled is made safe.
     """
 
     def __init__(
@@ -88,12 +94,16 @@ class Line:
         *,
         attendant: Watcher,
         dial: Callable[[], socket.socket] | None = None,
-        wire: Wire | None = None,
+        trust: Trust | None = None,
     ) -> None:
         self.conversation = conversation
         self._attendant = attendant
         self._dial = None if dial is None else Dial(dial, patience=conversation.limits.silence)
-        self.wire = wire
+        self._trust = Trust() if trust is None else trust
+        self.wire: StreamWire | None = None
+        # Of a connection that we made, until both ends have proved the key; and until when.
+        self._introduction: Introduction | None = None
+        self._introduced_by = 0.0
         # Held by whoever changes the line, and by nobody who waits: `_ready` lets go of it, so that
         # others send while one reads. One thread may enter twice, since a signal's handler may send
         # while its thread does. Entered by itself: a Condition's way in is two functions of Python
@@ -109,7 +119,7 @@ class Line:
         # Descriptor and events that the attendant waits for.
         self._watched: tuple[int, int] | None = None
         self._poll = select.poll()  # of whoever polls
-        self._polled: tuple[Wire | None, int] = (None, 0)
+        self._polled: tuple[StreamWire | None, int] = (None, 0)
         self._polling = self._woken = False
         # Whoever polls waits in the kernel, where no condition reaches it: a byte in this pipe
         # does. It is read when `_woken` says that it is there, so that the pipe never holds two.
@@ -117,8 +127,6 @@ class Line:
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
         self._poll.register(self._wake_read, select.POLLIN)
-        if wire is not None:
-            conversation.begin(now=time.monotonic())
 
     # What callers do.
 
@@ -230,20 +238,38 @@ class Line:
                     return None
                 self._read_at = now = time.monotonic()
                 single = wire.single()
-                if single is None:
-                    self._receive(now)
-                    return None
-                message, owes = conversation.passed(*single, now=now)
+                message = None
+                owes = False
+                if single is not None:
+                    message, owes = conversation.passed(*single, now=now)
+                if single is None or wire.holds_more:
+                    self._receive(now)  # what came with it is seen by no poll
                 if owes:
                     self._send(now)
             except Torn as torn:
-                self._drop(str(torn))
+                self._torn(torn)
                 return None
             else:
                 return message
             finally:
                 self._callers -= 1
                 self._leave(now)
+
+    def take(self, stream: str | None) -> Message | None:
+        """Return the next message of a stream, or of any, if it is there; the attendant reads from
+        now on, whoever was expected.
+        """
+        with self._lock:
+            if self._closed:
+                return None
+            now = time.monotonic()
+            message = self.conversation.take(now=now, stream=stream)
+            self._expected = math.inf
+            self._read_at = -math.inf
+            if message is not None and self.conversation.owes(now):
+                self._send(now)
+            self._hand_on()
+            return message
 
     def _stay(self) -> None:
         """Send on what is pending, while the kernel takes some of it each few milliseconds."""
@@ -285,9 +311,6 @@ class Line:
         if self._polling:  # another thread reads
             return self._changed.wait(min(seconds, threading.TIMEOUT_MAX))
         wire = self._prepare()
-        conversation = self.conversation
-        if not conversation.ordered and (due := conversation.due) is not None:
-            seconds = min(seconds, max(0.0, due - time.monotonic()))
         ready = self._ready(min(seconds, LONG))
         self._read_at = time.monotonic()
         if self._woken:
@@ -295,19 +318,17 @@ class Line:
             os.read(self._wake_read, 1)
         if ready and wire is not None and self.wire is wire:
             self._receive(time.monotonic())
-        if not conversation.ordered:
-            conversation.tick(now=time.monotonic())
         if self._callers > 1:
             self._changed.notify_all()
         return ready
 
-    def _prepare(self) -> Wire | None:
+    def _prepare(self) -> StreamWire | None:
         """Have the caller's poll wait for what the wire needs now, and the attendant not."""
         wire = self.wire
         before, events = self._polled
         if wire is not None:
             self._unwatch()  # without one it watches what is dialled
-        needs = OUT if wire is not None and wire.pending else IN
+        needs = OUT if wire is not None and wire.stuck else IN
         if wire is not before or events != needs:
             # A descriptor that was closed may be another's by now.
             if before is not None and before is not wire:
@@ -325,33 +346,29 @@ class Line:
         wire = self.wire
         expected = self._read_at + EXPECTED
         free = not self._callers and not self._closed and wire is not None and not wire.pending
-        if not free or now >= expected or not self.conversation.ordered:
+        if not free or now >= expected:
             self._expected = math.inf
-            self._hand_on(now)
+            self._hand_on()
             return
         self._expected = expected
         if expected < self._attendant.until:
             self._attendant.wake()
 
-    def _hand_on(self, now: float) -> None:
+    def _hand_on(self) -> None:
         """Have somebody go on: who polls, another caller, or the attendant."""
         if self._closed:
             self._changed.notify_all()  # close() waits for the last
         elif self._polling:
             wire = self.wire
             stale = self._polled[0] is not wire or (
-                wire is not None and wire.pending and self._polled[1] != OUT
+                wire is not None and wire.stuck and self._polled[1] != OUT
             )
-            if stale or not self.conversation.ordered:
+            if stale:
                 self._wake()  # to poll for something else
         elif self._callers:
             self._changed.notify_all()
         elif self._expected == math.inf or self.wire is None or self.wire.pending:
-            self._watch()
-            due = None if self.conversation.ordered else self.due(now)
-            if due is not None and due < self._attendant.until:
-                # Over a stream the attendant looks often enough for whatever can become due.
-                self._attendant.wake()
+            self._watch()  # and looks often enough for whatever can become due
 
     def _wake(self) -> None:
         if self._polling and not self._woken:
@@ -365,7 +382,7 @@ class Line:
     def _watch(self) -> None:
         wire = self.wire
         if wire is not None:
-            needs = wire.fileno(), selectors.EVENT_READ | selectors.EVENT_WRITE * wire.pending
+            needs = wire.fileno(), selectors.EVENT_READ | selectors.EVENT_WRITE * wire.stuck
         elif self._dial is not None and (dialled := self._dial.descriptor) is not None:
             needs = dialled, selectors.EVENT_WRITE
         else:
@@ -405,40 +422,54 @@ class Line:
             conversation.tick(now=now)
             if conversation.wanted and self.wire is not None:
                 self._drop(conversation.trouble)
+            if self._introduction is not None and now >= self._introduced_by:
+                self._drop("the peer did not prove the group's key in time")
             self._send(now)
             if silent or (self.wire, conversation.problem, conversation.joined) != before:
                 self._wake()
             if not self._callers and now >= self._expected:
                 self._expected = math.inf  # nobody came
-            self._hand_on(now)
+            self._hand_on()
             return self.due(now)
 
     @property
     def waits(self) -> bool:
         """Return whether its peer is to connect to us."""
-        return self._dial is None and self.conversation.ordered
+        return self._dial is None
 
-    def take_wire(self, wire: Wire, first: Header, payload: Any) -> None:
-        """Take the connection of a peer that connected to us, with its first frame."""
+    def take_wire(
+        self, wire: StreamWire, first: Header, payload: Any, *, session: Session | None = None
+    ) -> None:
+        """Take the connection of a peer that connected to us, with its greeting.
+
+        Args:
+            wire: the connection.
+            first: header of the greeting.
+            payload: of the greeting.
+            session: what both proved on it; None where there is no key.
+        """
         with self._lock:
             now = time.monotonic()
             if self._closed:
                 wire.close()
                 return
             self._drop("the peer reconnected")
+            wire.reader.allow(LARGEST)
             self.wire = wire
-            self.conversation.begin(now=now)
+            self.conversation.begin(now=now, session=session)
             self.conversation.came(first, payload, now=now)
             self._receive(now)  # it may have been read along with the first
             self._send(now)
             self._wake()
-            self._hand_on(now)
+            self._hand_on()
 
     # What both do.
 
     def due(self, now: float) -> float | None:
         """When a step has something to do by the clock."""
         due = self.conversation.due
+        if self._introduction is not None:
+            due = self._introduced_by if due is None else min(due, self._introduced_by)
         if self._expected < math.inf:
             # While a caller is there too, so that none has to wake the attendant when it leaves.
             expected = now + EXPECTED if self._callers else self._expected
@@ -461,8 +492,29 @@ class Line:
             self.conversation.trouble = self._dial.trouble or self.conversation.trouble
             self._watch()
             return
-        self.wire = StreamWire(connected, longest=self.conversation.limits.message)
-        self.conversation.begin(now=now)
+        key = self._trust.key
+        longest = LARGEST if key is None else UNPROVED
+        try:
+            self.wire = self._trust.wire(connected, initiator=True, longest=longest)
+        except OSError as error:  # it was gone before TLS began
+            connected.close()
+            self.conversation.trouble = error.strerror or str(error)
+            return
+        if key is None:
+            self.conversation.begin(now=now)
+            return
+        self._introduction = Introduction(key, initiator=True)
+        self._introduced_by = now + max(PATIENCE, self.conversation.limits.silence)
+
+    def _introduce(self, wire: StreamWire, header: Header, payload: Any, now: float) -> None:
+        """Take a frame of the proof; with the last of it the conversation begins."""
+        introduction = self._introduction
+        assert introduction is not None
+        introduction.came(header, payload)
+        if introduction.session is not None:
+            self._introduction = None
+            wire.reader.allow(LARGEST)
+            self.conversation.begin(now=now, session=introduction.session)
 
     def _receive(self, now: float) -> None:
         wire = self.wire
@@ -473,16 +525,23 @@ class Line:
             size = 0
             whole = False
             for header, payload in wire.receive():
-                if header is None or payload is None:
-                    conversation.damaged(header, now=now)
+                if self._introduction is not None:
+                    self._introduce(wire, header, payload, now)
                     continue
                 conversation.came(header, payload, now=now)
+                if conversation.wanted:
+                    self._drop(conversation.trouble)
+                    return
                 size += len(payload)
                 whole = True
-                if size >= ENOUGH and conversation.incoming.waiting and not wire.holds_more:
+                enough = size >= STRETCH or (size >= ENOUGH and conversation.incoming.waiting)
+                if enough and not wire.holds_more:
                     break  # what has come is handed on while it lies in the processor's cache
+        except Unproved as unproved:
+            self._drop(str(unproved))
+            return
         except Torn as torn:
-            self._drop(str(torn))
+            self._torn(torn)
             return
         if wire.stirred and not whole:
             conversation.alive(now=now)
@@ -500,12 +559,22 @@ class Line:
         try:
             if wire.pending and not wire.flush():
                 return
+            if self._introduction is not None:
+                while (said := self._introduction.next_frame()) is not None and wire.put(*said):
+                    pass
+                return
             while (out := conversation.next_frame(now=now)) is not None and wire.put(*out):
                 pass
         except Torn as torn:
             self._cut_off(wire, str(torn), now)
 
-    def _cut_off(self, wire: Wire, why: str, now: float) -> None:
+    def _torn(self, torn: Torn) -> None:
+        """Let go of a connection that is of no more use; what was lost on it comes on the next."""
+        if isinstance(torn, Damaged):
+            self.conversation.damaged()
+        self._drop(str(torn))
+
+    def _cut_off(self, wire: StreamWire, why: str, now: float) -> None:
         """Nothing goes any more; what the peer said before it closed, that it has all and is gone,
         lies here still.
         """
@@ -519,6 +588,7 @@ class Line:
             # Unwatched before it is closed: its number may be another's as soon as it is free.
             self._unwatch()
             self.wire = None
+            self._introduction = None
             wire.close()
             self.conversation.end(why=why)
             self._wake()

@@ -173,10 +173,10 @@ class TransportLimits:
         window: what may have been sent and not been taken by the peer's application: it bounds the
             buffers of both. One message longer than that passes alone.
         deadline: within this a message is acknowledged, or given up on.
-        attempts: how often one frame is sent before it is given up on.
+        attempts: how many connections in a row may deliver nothing before what they carry is given
+            up on.
         shortest, longest: between these lies the timeout that is worked out from round trips.
         silence: a connection on which nothing is heard for so long is made anew.
-        delay: how long an acknowledgement of a datagram waits for something to travel with.
     """
 
     message: int = 256 * 2**20
@@ -186,7 +186,6 @@ class TransportLimits:
     shortest: float = 0.05
     longest: float = 5.0
     silence: float = 2.0
-    delay: float = 0.002
 
     @property
     def unhurried(self) -> float:
@@ -199,7 +198,7 @@ class TransportLimits:
         whole = (self.message, self.window, self.attempts)
         times = (self.deadline, self.shortest, self.longest, self.silence)
         positive = min(whole) >= 1 and all(0 < time < math.inf for time in times)
-        if not positive or not 0 <= self.delay < math.inf or self.shortest > self.longest:
+        if not positive or self.shortest > self.longest:
             raise Misused(
                 f"limits must be positive and finite, and shortest must not exceed longest: {self}"
             )

@@ -14,8 +14,8 @@ from typing import Any
 
 from . import frame
 from .digest import digest_of
-from .frame import Kind
-from .link import Counters, RoundTrip, TransportLimits
+from .frame import HEAD, LARGEST, MORE, Kind
+from .link import Counters, TransportLimits
 from .problem import Misused
 
 PLAIN = frozenset("?BNQbcdefhilnqHIL")
@@ -75,10 +75,6 @@ def _no_buffer(data: Any, error: Exception) -> str:
     )
 
 
-FLIGHT = 16
-"""Frames on their way before anything is known of a link that loses them."""
-
-
 @dataclass(slots=True, eq=False)
 class Pending:
     """Frame that is not acknowledged."""
@@ -86,52 +82,40 @@ class Pending:
     kind: Kind
     sequence: int
     message: int
-    more: bool
+    flags: int
     payload: Any
     digest: int
     deadline: float
     sent_at: float = 0.0
     times: int = 0
-    asked_at: float = -1.0
 
 
 class OutgoingFrames:
-    """Frames to one epoch of a peer.
+    """Frames to one epoch of a peer. What was on a connection that ended is sent again on the next.
 
     Args:
         limits: bounds.
-        ordered: whether the wire keeps what it is given in order and sends it again by itself, as a
-            stream does. Then only what is asked for again, or was on a connection that ended, is
-            sent again.
-        largest: payload bytes of one frame.
+        counters: of the link.
 
     Attributes:
+        room: bytes that may be sent and not taken.
+        acknowledged: how many frames the peer has.
+        taken: how many of them its application was given.
+        offered: how many frames there were.
+        messages: how many messages there were.
         ended: a goodbye was offered, which is the last.
     """
 
-    def __init__(
-        self,
-        *,
-        limits: TransportLimits,
-        round_trip: RoundTrip,
-        counters: Counters,
-        ordered: bool,
-        largest: int,
-    ) -> None:
+    def __init__(self, *, limits: TransportLimits, counters: Counters) -> None:
         self._limits = limits
-        self._round_trip = round_trip
         self._counters = counters
-        self._ordered = ordered
-        self._largest = largest
         self.room = limits.window
         self.acknowledged = self.taken = self.offered = self.messages = 0
         self._frames: deque[Pending] = deque()
         self._fresh = 0  # index of the first of them that was not sent on this connection
-        self._again: deque[int] = deque()
+        self._reached = 0  # how many were sent on any
         self._untaken: deque[tuple[int, int, int]] = deque()  # sequence, size, message
         self._outstanding = 0
-        self._flight = float(FLIGHT)
-        self._doubled = 0
         self.ended = False
 
     def has_room(self, size: int) -> bool:
@@ -140,13 +124,17 @@ class OutgoingFrames:
         """
         if self.ended:
             return False
-        frames = max(1, -(-size // self._largest))
+        frames = max(1, -(-size // LARGEST))
         return not self._outstanding or self._outstanding + size + frames * frame.SIZE <= self.room
 
-    def offer(self, payload: Any, *, now: float, kind: Kind = Kind.DATA) -> int:
+    def offer(self, payload: Any, *, now: float, kind: Kind = Kind.DATA, head: bytes = b"") -> int:
         """Take a message over; gives its number.
 
-        The bytes must stay as they are until they are acknowledged.
+        Args:
+            payload: its bytes, which must stay as they are until they are acknowledged.
+            now: the time.
+            kind: DATA, or BYE for the goodbye.
+            head: what the message is; empty for bytes alone.
         """
         view = memoryview(payload)
         # Without elements there is nothing to cast, and a cast refuses it.
@@ -154,18 +142,22 @@ class OutgoingFrames:
         # Nobody waits for a goodbye.
         until = now + self._limits.deadline if kind is Kind.DATA else math.inf
         self.ended = kind is Kind.BYE
-        for at in range(0, max(1, len(view)), self._largest):
-            part = view[at : at + self._largest]
-            more = at + self._largest < len(view)
-            self._frames.append(
-                Pending(kind, self.offered, self.messages, more, part, digest_of(part), until)
-            )
-            size = len(part) + frame.SIZE
-            self._untaken.append((self.offered, size, self.messages))
-            self._outstanding += size
-            self.offered += 1
+        if head:
+            self._append(kind, HEAD | MORE, head, until)
+        for at in range(0, max(1, len(view)), LARGEST):
+            flags = MORE if at + LARGEST < len(view) else 0
+            self._append(kind, flags, view[at : at + LARGEST], until)
         self.messages += 1
         return self.messages - 1
+
+    def _append(self, kind: Kind, flags: int, part: Any, until: float) -> None:
+        self._frames.append(
+            Pending(kind, self.offered, self.messages, flags, part, digest_of(part), until)
+        )
+        size = len(part) + frame.SIZE
+        self._untaken.append((self.offered, size, self.messages))
+        self._outstanding += size
+        self.offered += 1
 
     def at_once(self, payload: bytes, *, now: float) -> Pending | None:
         """Take a message over that is sent now, as one frame; None where it is too long or
@@ -173,10 +165,9 @@ class OutgoingFrames:
         """
         size = len(payload) + frame.SIZE
         if (
-            len(payload) > self._largest
+            len(payload) > LARGEST
             or self.ended
             or self._fresh != len(self._frames)
-            or self._again
             or (self._outstanding and self._outstanding + size > self.room)
         ):
             return None
@@ -184,13 +175,13 @@ class OutgoingFrames:
         message = self.messages
         until = now + self._limits.deadline
         digest = digest_of(payload)
-        # By position, and for `more` a bare False: names cost as much again for each message.
-        pending = Pending(Kind.DATA, sequence, message, False, payload, digest, until, now, 1)
+        # By position: names cost as much again for each message.
+        pending = Pending(Kind.DATA, sequence, message, 0, payload, digest, until, now, 1)
         self._frames.append(pending)
         self._untaken.append((sequence, size, message))
         self._fresh += 1
         self._outstanding += size
-        self.offered = sequence + 1
+        self.offered = self._reached = sequence + 1
         self.messages = message + 1
         self._counters.sent += 1
         self._counters.sent_bytes += len(payload)
@@ -198,18 +189,11 @@ class OutgoingFrames:
 
     def next(self, *, now: float) -> Pending | None:
         """Return what is to be sent now; it counts as sent."""
-        pending: Pending | None = None
-        while self._again and pending is None:
-            sequence = self._again.popleft()
-            if self.acknowledged <= sequence < self.acknowledged + self._fresh:
-                pending = self._frames[sequence - self.acknowledged]
-        if pending is None:
-            if self._fresh == len(self._frames) or not (
-                self._ordered or self._fresh < self._flight
-            ):
-                return None
-            pending = self._frames[self._fresh]
-            self._fresh += 1
+        if self._fresh == len(self._frames):
+            return None
+        pending = self._frames[self._fresh]
+        self._fresh += 1
+        self._reached = max(self._reached, pending.sequence + 1)
         counters = self._counters
         counters.sent_again += pending.times > 0
         counters.sent += 1
@@ -218,84 +202,22 @@ class OutgoingFrames:
         pending.times += 1
         return pending
 
-    def heard(self, *, acknowledged: int, taken: int, now: float) -> bool:
-        """Learn what the peer said that it has; gives whether that was news."""
-        if acknowledged > self.offered or taken > acknowledged:
-            return False
-        news = False
-        newest: Pending | None = None
-        once = True
-        while self._frames and self.acknowledged < acknowledged:
-            newest = self._frames.popleft()
-            once = once and newest.times == 1
+    def heard(self, *, acknowledged: int, taken: int) -> None:
+        """Learn what the peer said that it has. What it cannot have is not believed."""
+        if acknowledged > self._reached or taken > acknowledged:
+            return
+        while self.acknowledged < acknowledged:
+            self._frames.popleft()
+            # What was sent on the connection before is not among those of this one.
             self._fresh = max(0, self._fresh - 1)
             self.acknowledged += 1
-            self._flight += 1 / self._flight if self._flight > FLIGHT else 1
-            news = True
-        if newest is not None:
-            self._doubled = 0
-            # Over a stream an acknowledgement takes its time. Elsewhere it is not known how long
-            # one took that waited at the other end for one before it that was sent again.
-            if once and not self._ordered:
-                self._round_trip.sample(max(0.0, now - newest.sent_at))
         self.taken = max(self.taken, taken)
         while self._untaken and self._untaken[0][0] < self.taken:
             self._outstanding -= self._untaken.popleft()[1]
-            news = True
-        return news
-
-    def again(self, sequence: int, *, now: float, damaged: bool) -> None:
-        """Send a frame again that the peer misses, unless it was sent a moment ago and may be on
-        its way.
-        """
-        if not self.acknowledged <= sequence < self.acknowledged + self._fresh:
-            return
-        pending = self._frames[sequence - self.acknowledged]
-        recent = now - max(pending.sent_at if pending.times > 1 else -1.0, pending.asked_at)
-        if not damaged and recent < (self._round_trip.smoothed or self._limits.shortest):
-            return
-        pending.asked_at = now
-        self._again.append(sequence)
-        self._slower()
 
     def rewind(self) -> None:
         """Send whatever is not acknowledged once more, in order, since a connection ended."""
         self._fresh = 0
-        self._again.clear()
-
-    def tick(self, *, now: float) -> None:
-        """Send the oldest again when its time is up.
-
-        Where a wire keeps order, that is the wire's affair.
-        """
-        if self._ordered or not self._fresh or self._again:
-            return
-        oldest = self._frames[0]
-        if now >= oldest.sent_at + self._round_trip.timeout(doubled=self._doubled):
-            self._doubled += 1
-            self._again.append(oldest.sequence)
-            self._slower()
-
-    def _slower(self) -> None:
-        self._flight = max(2.0, self._flight / 2)
-
-    @property
-    def due(self) -> float | None:
-        """When `tick` has something to do next, or something is to be given up on."""
-        if not self._frames:
-            return None
-        oldest = self._frames[0]
-        if self._ordered or not self._fresh:
-            return oldest.deadline
-        return min(
-            oldest.deadline, oldest.sent_at + self._round_trip.timeout(doubled=self._doubled)
-        )
-
-    @property
-    def ready(self) -> bool:
-        """Return whether `next` would give something."""
-        fresh = self._fresh < len(self._frames) and (self._ordered or self._fresh < self._flight)
-        return bool(self._again) or fresh
 
     @property
     def oldest(self) -> Pending | None:

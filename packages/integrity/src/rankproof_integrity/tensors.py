@@ -333,7 +333,7 @@ class MlxTensors:
                 f"{kind} cannot be sent, because it is not an MLX array; pass mx.array(…)"
             )
         mx.eval(array)
-        seal = self._seals.seal(_mlx_bytes(array), form=form_of(array), to=to)
+        seal = self._seals.seal(mlx_bytes(array), form=form_of(array), to=to)
         mx.eval(mx.distributed.send(array, to, group=self._group))
         mx.eval(mx.distributed.send(mx.array(list(seal), dtype=mx.uint32), to, group=self._group))
 
@@ -354,12 +354,12 @@ class MlxTensors:
         words: Any = seal.tolist()
         form = form_of(array)
         self._seals.check(
-            _mlx_bytes(array), [int(word) for word in words], form=form, of=array, source=source
+            mlx_bytes(array), [int(word) for word in words], form=form, of=array, source=source
         )
         return array
 
 
-def _mlx_bytes(array: Any) -> Any:
+def mlx_bytes(array: Any) -> Any:
     """Return the bytes of an evaluated array, in the order of its indices."""
     import mlx.core as mx
 

@@ -2,9 +2,11 @@
 
 Or one error that says which one is not.
 
-Against accidents, not against people: peers are not authenticated.
+Nodes that have the same key prove it to each other when they connect. What goes between them then
+is checked for accidents; whoever can alter the bytes on their way is kept out by TLS alone.
 
-    with ReliableMessageTransport(node="rank 0") as transport:
+    key = key_from_file("/etc/pipeline/key")            # the same on every node
+    with ReliableMessageTransport(node="rank 0", key=key) as transport:
         address = transport.listen(("127.0.0.1", 0))    # tell rank 1, however ranks tell each other
         transport.expect("rank 1")
         transport.send(b"...", to="rank 1")
@@ -17,6 +19,7 @@ import contextlib
 import itertools
 import os
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -27,14 +30,16 @@ from .attendant import Attendant
 from .closing import goodbye, interrupts, let_go_in_children
 from .conversation import Conversation
 from .dial import Lookup
+from .envelope import Envelope, described
 from .incoming import Message
 from .line import Line
 from .link import LinkHealth, NetworkHealthMonitor, TransportLimits
 from .loops import LoopCalls
 from .outgoing import unchanging
-from .problem import MessageLate, MessageLost, Misused, TransferFailed
+from .problem import MessageLate, Misused, TransferFailed
+from .proof import demand_key
 from .records import NodeId, TransferResult
-from .wire import Address, DatagramWire, address_of, demand_local, dialled, listening
+from .wire import Address, Trust, address_of, dialled, listening
 
 ValidatedMessage = Message
 THREAD = "integrity-close"
@@ -44,12 +49,15 @@ class ReliableMessageTransport:
     """Messages of one node.
 
     Streams (TCP, or sockets in the file system) are connected anew when they break, and go on after
-    the last frame that was acknowledged. Over datagrams frames are sent until they are
-    acknowledged. What cannot be delivered within `limits.deadline` ends the conversation with that
-    peer by one error; `renew` begins another one.
+    the last frame that arrived. What cannot be delivered within `limits.deadline` ends the
+    conversation with that peer by one error; `renew` begins another one.
 
     Args:
         node: this node's name; the peer has to expect it.
+        key: of the group, at least 16 bytes, the same on every node: who cannot prove that it has
+            it is told nothing and delivers nothing. See `key_from_file` and
+            `key_from_environment`. Without one other users of this machine can take a node's name
+            wherever they can connect.
         epoch: how often the node began: an integer greater than all it had before; or what is asked
             for such a one, at the start and at each `renew`. The time in nanoseconds where none is
             given; `next_epoch` of a store, asked each time, is safe also where clocks are set back.
@@ -61,6 +69,7 @@ class ReliableMessageTransport:
         self,
         *,
         node: NodeId,
+        key: bytes | None = None,
         epoch: int | Callable[[], int] | None = None,
         limits: TransportLimits | None = None,
         monitor: NetworkHealthMonitor | None = None,
@@ -68,6 +77,7 @@ class ReliableMessageTransport:
         if "\n" in node:
             raise Misused(f"a node's name must be one line, not {node!r}")
         self.node = node
+        self._key = demand_key(key)
         self.limits = TransportLimits() if limits is None else limits
         self.monitor = monitor or NetworkHealthMonitor(
             shortest=self.limits.shortest, longest=self.limits.longest
@@ -82,6 +92,9 @@ class ReliableMessageTransport:
         # up takes none, because lines are added and never taken away.
         self._lock = threading.Lock()
         self._attendant = Attendant(node=node, lines=self._lines, limits=self.limits)
+        self._turn = 0  # of peers, where any may answer
+        # What each line's end was told as, where any peer may answer: each is told once.
+        self._told: dict[Line, TransferFailed] = {}
         self._closed = self._closing = False
         self._end = threading.RLock()  # a signal's handler may close while its thread does
         self._failed: TransferFailed | None = None
@@ -91,24 +104,30 @@ class ReliableMessageTransport:
 
     # Who there is.
 
-    def listen(self, address: Address = ("127.0.0.1", 0), *, insecure: bool = False) -> Address:
+    def listen(
+        self, address: Address = ("127.0.0.1", 0), *, tls: ssl.SSLContext | None = None
+    ) -> Address:
         """Let peers connect to this address.
 
         Gives it as it became, with the port that was free where 0 was asked.
 
         Args:
-            address: a host and a port, or the path of a socket.
-            insecure: accepts an address that other machines can reach. Nobody proves who he is:
-                whoever reaches it and knows two nodes' names can replace a message. It is logged.
+            address: a host and a port, or the path of a socket, whose file only this user can
+                connect to.
+            tls: for listeners, with this node's certificate; `verify_mode` CERT_REQUIRED also
+                demands one of who connects. All who hold one it accepts are members of the group.
 
         Raises:
-            Misused: other machines can reach the address, and `insecure` is not given.
+            Misused: other machines can reach the address, and who connects has to prove nothing:
+                there is no key, and no certificate is required.
+            OSError: the address is not free, or not this machine's.
         """
         if self._closed:
             raise Misused(f"the transport of {self.node} {self._gone()}")
         address = address_of(address)
-        listener = listening(address, insecure=insecure)
-        self._attendant.listen(listener)
+        trust = Trust(key=self._key, tls=tls)
+        listener = listening(address, proves=trust.proves)
+        self._attendant.listen(listener, trust)
         if isinstance(address, str):
             return address
         name = listener.getsockname()
@@ -116,9 +135,16 @@ class ReliableMessageTransport:
 
     def expect(self, peer: NodeId) -> None:
         """Expect a peer to connect to us."""
-        self._add(peer, Line(self._conversation(peer, ordered=True), attendant=self._attendant))
+        self._add(peer, Line(self._conversation(peer), attendant=self._attendant))
 
-    def connect(self, peer: NodeId, address: Address | Callable[[], Address]) -> None:
+    def connect(
+        self,
+        peer: NodeId,
+        address: Address | Callable[[], Address],
+        *,
+        tls: ssl.SSLContext | None = None,
+        server_name: str | None = None,
+    ) -> None:
         """Connect to a peer that listens, now or later, and again whenever the connection breaks.
 
         Does not wait.
@@ -127,53 +153,36 @@ class ReliableMessageTransport:
             peer: its name.
             address: where it listens; or what is asked at each try, in a thread, for a peer that
                 may come back elsewhere. It raises OSError while nobody knows.
+            tls: for who connects: certificates that it trusts, and this node's own where the
+                listener requires one.
+            server_name: the name that the listener's certificate has to be for.
+
+        Raises:
+            Misused: the context checks the listener's name, and none is given.
         """
+        if tls is not None and tls.check_hostname and not server_name:
+            raise Misused(
+                "this TLS context checks the name in the listener's certificate; pass it as"
+                " server_name"
+            )
         where = Lookup(address if callable(address) else address_of(address))
 
         def dial() -> socket.socket:
             return dialled(where.address())
 
-        conversation = self._conversation(peer, ordered=True)
+        conversation = self._conversation(peer)
         conversation.settled = not callable(address)
-        self._add(peer, Line(conversation, attendant=self._attendant, dial=dial))
+        conversation.dials = True
+        trust = Trust(key=self._key, tls=tls, server_name=server_name)
+        self._add(peer, Line(conversation, attendant=self._attendant, dial=dial, trust=trust))
 
-    def datagrams(
-        self,
-        peer: NodeId,
-        bound: socket.socket,
-        address: Address,
-        *,
-        largest: int = 1400,
-        insecure: bool = False,
-    ) -> None:
-        """Talk to a peer by datagrams.
-
-        Args:
-            peer: its name.
-            bound: a datagram socket of ours, bound to where the peer sends to; the transport's from
-                now on.
-            address: where the peer is bound.
-            largest: bytes of one datagram; what the way there carries unbroken.
-            insecure: as for `listen`: a sender's address can be forged.
-
-        Raises:
-            Misused: other machines can reach the socket, and `insecure` is not given.
-        """
-        demand_local(bound, insecure=insecure)
-        bound.connect(address)
-        wire = DatagramWire(bound, largest=largest)
-        conversation = self._conversation(peer, ordered=False, largest=wire.largest)
-        self._add(peer, Line(conversation, attendant=self._attendant, wire=wire))
-
-    def _conversation(self, peer: NodeId, *, ordered: bool, largest: int = 2**31) -> Conversation:
+    def _conversation(self, peer: NodeId) -> Conversation:
         return Conversation(
             node=self.node,
             peer=peer,
             epoch=self.epoch,
             limits=self.limits,
             monitor=self.monitor,
-            ordered=ordered,
-            largest=largest,
         )
 
     def _add(self, peer: NodeId, line: Line) -> None:
@@ -219,14 +228,26 @@ class ReliableMessageTransport:
 
     # Messages.
 
-    def send(self, data: Any, *, to: NodeId, timeout: float | None = None) -> int:
+    # Seven arguments: what (1), to whom, as what (2), and how long to wait.
+    def send(
+        self,
+        data: Any,
+        *,
+        to: NodeId,
+        stream: str = "",
+        position: int | None = None,
+        timeout: float | None = None,
+    ) -> int:
         """Send a message; returns once it is on its way, or waits for room. Gives its number.
 
         Args:
             data: a buffer. Contiguous read-only ones (bytes) are sent from where they lie and must
                 not change; what could be changed is copied, and what has gaps, in the order of its
-                indices. Of a tensor of torch give `torch_bytes`.
+                indices. For a tensor with its dtype and shape there is `send_tensor`.
             to: the peer.
+            stream: name of a stream that the receiver can ask for; all streams share the order, the
+                window and the connection.
+            position: in the stream; what it counts is the caller's affair.
             timeout: seconds to wait for room, where the peer takes nothing; `limits.deadline` where
                 none is given.
 
@@ -238,72 +259,134 @@ class ReliableMessageTransport:
         """
         line = self._line(to)
         payload = data if type(data) is bytes else unchanging(data)
-        if type(payload) is bytes and (sent := line.send(payload)) is not None:
+        head = b""
+        if stream or position is not None:
+            head = Envelope(stream, position, "", None).packed()
+        elif type(payload) is bytes and (sent := line.send(payload)) is not None:
             return sent
-        wait = self.limits.deadline if timeout is None else timeout
-        conversation = line.conversation
-        until = time.monotonic() + wait
-        number = line.until(
-            lambda now: conversation.offer(payload, now=now), deadline=until, sends=True
-        )
-        if number is None:
-            out = line.conversation.outgoing
-            first, last = out.untaken or (0, 0)
-            raise MessageLate(
-                f"message {out.messages} to {to} was not sent: {to} has not accepted messages"
-                f" {first} to {last} for {wait:g} s, and at most {out.room} bytes may"
-                f" be queued{self._trouble(line)}",
-                peer=to,
-                sequence=out.messages,
-                epoch=line.conversation.epoch,
-            )
-        return number
+        return self._send(line, payload, head, timeout)
 
-    def receive(self, *, source: NodeId, timeout: float | None = None) -> Message:
-        """Return the next message of a peer.
+    def send_tensor(
+        self,
+        array: Any,
+        *,
+        to: NodeId,
+        stream: str = "",
+        position: int | None = None,
+        timeout: float | None = None,
+    ) -> int:
+        """Send an array of numpy, torch or MLX with its dtype and shape: `message.array()` gives it
+        as one of numpy.
 
         Args:
-            source: the peer.
+            array: of any strides; not copied where it is contiguous and cannot be written to, or
+                lies in torch's or MLX's memory: it must not change before it is acknowledged.
+            to: as for `send`.
+            stream: as for `send`.
+            position: as for `send`.
+            timeout: as for `send`.
+
+        Raises:
+            MessageLate: as `send`.
+            TransferFailed: as `send`.
+            Misused: as `send`, or its elements do not lie in memory as they are.
+        """
+        line = self._line(to)
+        dtype, shape, data = described(array)
+        head = Envelope(stream, position, dtype, shape).packed()
+        return self._send(line, data, head, timeout)
+
+    def _send(self, line: Line, payload: Any, head: bytes, timeout: float | None) -> int:
+        wait = self.limits.deadline if timeout is None else timeout
+        conversation = line.conversation
+        number = line.until(
+            lambda now: conversation.offer(payload, now=now, head=head),
+            deadline=time.monotonic() + wait,
+            sends=True,
+        )
+        if number is None:
+            raise conversation.not_sent(wait, self._state(line))
+        return number
+
+    def receive(
+        self,
+        *,
+        source: NodeId | None = None,
+        stream: str | None = None,
+        timeout: float | None = None,
+    ) -> Message:
+        """Return the next message of a peer, or of any.
+
+        Args:
+            source: the peer; None for whichever has one. Several are asked in turn.
+            stream: whose next message; None for any, also those without one. Messages of other
+                streams wait on within the window, which they can fill.
             timeout: seconds; `limits.deadline` where none is given.
 
         Raises:
             MessageLate: none came in time; asking again goes on where this stopped.
             TransferFailed: none will come: what ended the conversation, after all that had arrived
-                was given.
+                was given. Of any peer, each is told once, and the others go on.
+            MemoryError: there is none for the message, which is kept for the next call.
         """
-        line = self._line(source)
         wait = self.limits.deadline if timeout is None else timeout
         begin = time.monotonic()
-        message = line.receive(now=begin, seconds=wait)
-        return self._received(line, source, wait, begin) if message is None else message
+        if source is None:
+            return self._receive_any(stream, wait, begin + wait)
+        line = self._line(source)
+        message = None
+        if stream is None:
+            message = line.receive(now=begin, seconds=wait)
+        return self._received(line, stream, wait, begin) if message is None else message
 
-    def _received(self, line: Line, source: NodeId, wait: float, begin: float) -> Message:
+    def _receive_any(self, stream: str | None, wait: float, until: float) -> Message:
+        """Return the next message of whichever peer has one."""
+        while True:
+            arrivals = self._attendant.arrivals
+            seen = arrivals.count()
+            message = self._any_there(stream)
+            if message is not None:
+                return message
+            left = until - time.monotonic()
+            if left <= 0 or not arrivals.wait(seen, left):
+                if self._closed:
+                    raise Misused(f"the transport of {self.node} was closed during this call")
+                message = self._any_there(stream)
+                if message is not None:
+                    return message
+                raise MessageLate(
+                    f"no message arrived within {wait:g} s from any of {len(self._lines)} peers",
+                    peer="",
+                    sequence=None,
+                    epoch=None,
+                )
+
+    def _any_there(self, stream: str | None) -> Message | None:
+        """Return a message that has come, of the first peer in turn that has one."""
+        if self._closed:
+            raise Misused(f"the transport of {self.node} {self._gone()}")
+        lines = list(self._lines.values())
+        self._turn += 1
+        begin = self._turn % len(lines) if lines else 0
+        for line in (*lines[begin:], *lines[:begin]):
+            message = line.take(stream)
+            if message is not None:
+                return message
+            problem = line.conversation.problem
+            if problem is not None and problem is not self._told.get(line):
+                self._told[line] = problem
+                raise problem.again()
+        return None
+
+    def _received(self, line: Line, stream: str | None, wait: float, begin: float) -> Message:
         conversation = line.conversation
 
         def find(now: float) -> Message | None:
-            message = conversation.take(now=now) if conversation.incoming.waiting else None
-            if message is None and conversation.problem is not None:
-                raise conversation.problem.again()
-            if message is None and conversation.incoming.ended:
-                count = conversation.incoming.messages
-                raise MessageLost(
-                    f"message {count} from {source} will not arrive, because {source} closed after sending {count}",
-                    peer=source,
-                    sequence=count,
-                    epoch=conversation.peer_epoch,
-                )
-            return message
+            return conversation.next_message(now=now, stream=stream)
 
         message = line.until(find, deadline=begin + wait)
         if message is None:
-            count = conversation.incoming.messages
-            raise MessageLate(
-                f"message {count} from {source} did not arrive within {wait:g}"
-                f" s{self._trouble(line)}",
-                peer=source,
-                sequence=count,
-                epoch=conversation.peer_epoch,
-            )
+            raise conversation.not_arrived(wait, self._state(line))
         return message
 
     def flush(self, *, to: NodeId, timeout: float | None = None) -> None:
@@ -318,23 +401,8 @@ class ReliableMessageTransport:
         conversation = line.conversation
         wait = self.limits.deadline if timeout is None else timeout
 
-        def find(now: float) -> bool | None:
-            del now
-            if conversation.problem is not None:
-                raise conversation.problem.again()
-            conversation.hurry()
-            return conversation.delivered or None
-
-        if line.until(find, deadline=time.monotonic() + wait) is None:
-            oldest = conversation.outgoing.oldest
-            number = None if oldest is None else oldest.message
-            raise MessageLate(
-                f"message {number} to {to} was not acknowledged within {wait:g}"
-                f" s{self._trouble(line)}",
-                peer=to,
-                sequence=number,
-                epoch=conversation.epoch,
-            )
+        if line.until(lambda _: conversation.flushed(), deadline=time.monotonic() + wait) is None:
+            raise conversation.not_acknowledged(wait, self._state(line))
 
     def renew(self, peer: NodeId) -> None:
         """Begin a new conversation with a peer after an error ended the last: numbers begin at 0 on
@@ -351,14 +419,8 @@ class ReliableMessageTransport:
         self._calls.renew(peer)
         self._attendant.wake()
 
-    def _trouble(self, line: Line) -> str:
-        conversation = line.conversation
-        state = "connected" if conversation.joined else "not connected"
-        trouble = f"; last problem: {conversation.trouble}" if conversation.trouble else ""
-        if self._attendant.refused and line.waits and not conversation.joined:
-            trouble += f"; refused: {self._attendant.refused}"
-        count = conversation.counters.connections
-        return f" ({state}, {count} connection{'s' * (count != 1)} so far{trouble})"
+    def _state(self, line: Line) -> str:
+        return line.conversation.state(self._attendant.refused if line.waits else "")
 
     def connected(self, peer: NodeId) -> bool:
         """Return whether both know each other, and no error ended it."""
@@ -415,7 +477,7 @@ class ReliableMessageTransport:
         line = self._line(source)
         begin = time.monotonic()
         return await self._calls.receive(
-            source, lambda: self._received(line, source, self.limits.deadline, begin)
+            source, lambda: self._received(line, None, self.limits.deadline, begin)
         )
 
     # The end.
@@ -468,6 +530,7 @@ class ReliableMessageTransport:
             # In this order: the attendant connects anew what is closed; a line tells the selector
             # when it closes, so that the selector goes after them; calls of loops wait in lines.
             self._attendant.stop()
+            self._attendant.arrivals.note()
             for line in self._lines.values():
                 line.close()
             self._attendant.close()

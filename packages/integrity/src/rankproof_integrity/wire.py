@@ -1,235 +1,140 @@
-"""Wires carry frames: a connection that is a stream of bytes, or datagrams. Nothing here waits."""
+"""Wire: a connected stream socket that carries frames. Nothing here waits.
+
+And the sockets of it: which address may be listened at, and by whom.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import ipaddress
-import logging
+import os
 import re
 import socket
+import ssl
+import stat
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from . import frame
-from .digest import Chunks, digest_of
-from .frame import Header
 from .problem import Misused
-
-LOG = logging.getLogger("rankproof_integrity")
-SCRATCH = 32 * 1024
-CHUNK = 256 * 1024
-"""Bytes that are read, and digested while they lie in the processor's cache, before the next are
-read.
-"""
-DATAGRAM = 65507
-STRETCH = 8 * 2**20
-"""Bytes of one frame that are read in a row: then whoever reads looks at the clock, and says that
-he is there.
-"""
+from .reader import FrameReader, Received, Torn
+from .tls import TlsSocket
 
 HOST_AND_PORT = re.compile(r"[^/\0]+:\d+")
 Address = tuple[str, int] | str
 """Host and port, or the path of a socket in the file system (on Linux, after a NUL, any name in
 none).
 """
-Received = tuple[Header | None, Any]
-"""Header and its payload; a payload of None has changed.
-
-A header of None: nothing is known of the frame.
+BACKLOG = 2048
+"""Connections that the kernel keeps until they are accepted: among so many strangers a peer that
+connects is not turned away.
 """
 
 
-class Torn(Exception):
-    """Raised where a connection is of no more use."""
-
-
-class Wire(Protocol):
-    """Interface of a wire, as a line needs it.
+@dataclass(frozen=True, kw_only=True)
+class Trust:
+    """What makes a connection safe.
 
     Attributes:
-        pending: whether a part of what was taken over waits to be sent.
-        stirred: whether any bytes came since whoever asks made it false.
+        key: of the group; None where nobody proves one.
+        tls: context of this side; None for plain bytes.
+        server_name: what the listener's certificate has to name, for who connects.
     """
 
-    ordered: bool
-    largest: int
-    pending: bool
-    stirred: bool
-
-    def fileno(self) -> int: ...
-
-    def receive(self) -> Iterator[Received]:
-        """Return what has come; raises Torn where nothing will come any more."""
-
-    def single(self) -> tuple[Header, Any] | None:
-        """Return what has come, where it is one whole frame alone; None: whatever it is, `receive`
-        gives it; raises Torn.
-        """
-
-    def put(self, header: bytes, payload: Any) -> bool:
-        """Take a frame over, where nothing is pending, and send it as far as it goes.
-
-        Gives whether it all went.
-        """
-
-    def flush(self) -> bool:
-        """Send what is pending as far as it goes; gives whether nothing is left."""
+    key: bytes | None = None
+    tls: ssl.SSLContext | None = None
+    server_name: str | None = None
 
     @property
-    def holds_more(self) -> bool:
-        """Return whether something was read that `receive` has not given yet."""
+    def proves(self) -> bool:
+        """Return whether whoever connects to this side has to prove something."""
+        tls = self.tls
+        return self.key is not None or (tls is not None and tls.verify_mode is ssl.CERT_REQUIRED)
 
-    def close(self) -> None: ...
+    def wire(self, connected: socket.socket, *, initiator: bool, longest: int) -> StreamWire:
+        """Return the wire over a connected socket.
+
+        Args:
+            connected: the socket; the wire's from now on.
+            initiator: whether this side connected.
+            longest: payload bytes of a frame, at most.
+        """
+        if self.tls is None:
+            return StreamWire(connected, longest=longest)
+        secured = TlsSocket(connected, self.tls, initiator=initiator, server_name=self.server_name)
+        return StreamWire(secured, longest=longest)
 
 
 class StreamWire:
     """Connected stream socket.
 
-    Header and payload are sent by one call, from where they lie. A payload is received into a
-    buffer of its own; only what came along with a header, at most 32 KiB, is copied once, and after
-    a long payload a header is read alone.
+    Header and payload are sent by one call, from where they lie.
+
+    Args:
+        connected: the socket; the wire's from now on.
+        longest: payload bytes of a frame, at most.
 
     Attributes:
-        longest: payload bytes of a frame, at most: as many may be made room for before any of them
-            came.
+        reader: takes frames from the bytes that come.
+        pending: whether a part of what was taken over waits to be sent.
+        stirred: whether any bytes came since whoever asks made it false.
     """
 
-    ordered = True
-    largest = 2**31
-
-    def __init__(self, connected: socket.socket, *, longest: int) -> None:
+    def __init__(self, connected: socket.socket | TlsSocket, *, longest: int) -> None:
         connected.setblocking(False)
         with contextlib.suppress(OSError):  # a socket of the system's own family has none
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = connected
-        self.longest = longest
-        self._scratch = memoryview(bytearray(SCRATCH))
-        self._begin = self._end = 0
-        self._header: Header | None = None
-        self._payload = memoryview(b"")
-        self._filled = 0
-        self._chunks: Chunks | None = None
-        self._ahead = SCRATCH
+        self.reader = FrameReader(longest=longest)
         self._rest: Sequence[Any] = ()
         self._left = 0
         self.stirred = self._drained = self.pending = False
         self.fileno = connected.fileno
 
     def receive(self) -> Iterator[Received]:
+        """Return what has come; raises Torn where nothing will come any more."""
         self._drained = False
+        reader = self.reader
         while True:
-            header = self._header
-            if header is None:
-                if self._end - self._begin < frame.SIZE and (self._drained or not self._more()):
-                    return
-                header = self._next_header()
-            enough = self._filled + STRETCH
-            while self._filled < header.length:
-                if self._filled >= enough or not self._fill(header.length - self._filled):
-                    return
-            payload = self._payload
-            chunks = self._chunks
-            self._header = self._chunks = None
-            self._ahead = SCRATCH if chunks is None else frame.SIZE
-            came = digest_of(payload) if chunks is None else chunks.digest()
-            yield header, payload if came == header.digest else None
+            received = reader.next_frame()
+            if received is not None:
+                yield received
+            elif not self._read():
+                return
 
-    def single(self) -> tuple[Header, Any] | None:
-        if self._header is not None or self._begin != self._end:
-            return None
-        scratch = self._scratch
-        try:
-            size = self._socket.recv_into(
-                scratch if self._ahead == SCRATCH else scratch[: self._ahead]
-            )
-        except (BlockingIOError, InterruptedError):
-            return None
-        except OSError as error:
-            raise Torn(error.strerror or str(error)) from error
-        if not size:
-            raise Torn("the peer closed the connection")
-        self._begin = self._end = size
-        header = frame.parsed(scratch) if size >= frame.SIZE else None
-        if header is None or header.length != size - frame.SIZE or header.length > self.longest:
-            self._begin = 0
-            self.stirred = True
-            return None
-        payload = memoryview(bytearray(scratch[frame.SIZE : size]))
-        return header, payload if digest_of(payload) == header.digest else None
+    def single(self) -> Received | None:
+        """Return the next frame, where one read brings it whole; raises Torn.
 
-    def _more(self) -> bool:
-        """Read what is there into the scratch; False where it is less than a header."""
-        if self._begin:
-            kept = self._end - self._begin
-            self._scratch[:kept] = self._scratch[self._begin : self._end]
-            self._begin = 0
-            self._end = kept
-        while self._end < frame.SIZE:
-            size = self._read(self._scratch[self._end : max(self._ahead, self._end + 1)])
-            if not size:
-                return False
-            self._end += size
-        return True
-
-    def _next_header(self) -> Header:
-        header = frame.parsed(self._scratch[self._begin : self._begin + frame.SIZE])
-        if header is None:
-            raise Torn("a header arrived damaged, so the start of the next frame is unknown")
-        if header.length > self.longest:
-            raise Torn(
-                f"a frame of {header.length} bytes was announced, but at most {self.longest} bytes"
-                " are allowed"
-            )
-        try:
-            return self._begun(header)
-        # It is sent again on the next connection, when there may be some.
-        except MemoryError as error:
-            raise Torn(
-                f"there is not enough memory for a frame of {header.length} bytes"
-            ) from error
-
-    def _begun(self, header: Header) -> Header:
-        begin = self._begin + frame.SIZE
-        self._filled = min(header.length, self._end - begin)
-        self._begin = begin + self._filled
-        here = self._scratch[begin : self._begin]
-        if self._filled == header.length:
-            self._payload = memoryview(bytearray(here))
-        else:
-            self._payload = memoryview(bytearray(header.length))
-            self._payload[: self._filled] = here
-        if header.length > CHUNK:
-            self._chunks = Chunks(here)
-        self._header = header
-        return header
-
-    def _fill(self, missing: int) -> bool:
-        into = self._payload[self._filled : self._filled + min(missing, CHUNK)]
-        size = self._read(into)
-        self._filled += size
-        if self._chunks is not None:
-            self._chunks.add(into[:size])
-        return bool(size)
-
-    def _read(self, into: memoryview) -> int:
-        """Return how many bytes were read; 0 where none are there, or where the last read took
-        all.
+        What else that read brought is kept for `receive`.
         """
+        self._drained = False
+        self._read()
+        return self.reader.next_frame()
+
+    def _read(self) -> bool:
+        """Read once; False where nothing is there, or where the last read took all."""
         if self._drained:
-            return 0
+            return False
+        into = self.reader.room()
         try:
             size = self._socket.recv_into(into)
         except (BlockingIOError, InterruptedError):
-            return 0
+            return False
         except OSError as error:
             raise Torn(error.strerror or str(error)) from error
         if not size:
             raise Torn("the peer closed the connection")
         self.stirred = True
         self._drained = size < len(into)
-        return size
+        self.reader.came(size)
+        return True
 
     def put(self, header: bytes, payload: Any) -> bool:
+        """Take a frame over, where nothing is pending, and send it as far as it goes.
+
+        Gives whether it all went.
+        """
         size = len(header) + len(payload)
         try:
             sent = self._socket.sendmsg((header, payload))
@@ -245,6 +150,7 @@ class StreamWire:
         return self.flush()
 
     def flush(self) -> bool:
+        """Send what is pending as far as it goes; gives whether nothing is left."""
         while self._left:
             try:
                 sent = self._socket.sendmsg(self._rest)
@@ -261,73 +167,20 @@ class StreamWire:
         return True
 
     @property
-    def holds_more(self) -> bool:
-        return self._begin < self._end
+    def stuck(self) -> bool:
+        """Return whether what is pending waits until the socket can be written to.
 
-    def close(self) -> None:
-        self._socket.close()
-
-
-class DatagramWire:
-    """Datagram socket that is connected to the peer's. A frame is one datagram."""
-
-    ordered = False
-
-    def __init__(self, connected: socket.socket, *, largest: int = 1400) -> None:
-        connected.setblocking(False)
-        self._socket = connected
-        self.largest = min(largest, DATAGRAM) - frame.SIZE
-        self._scratch = memoryview(bytearray(DATAGRAM + 1))
-        self._waiting: tuple[bytes, Any] | None = None
-        self.pending = self.stirred = False
-        self.fileno = connected.fileno
-
-    def receive(self) -> Iterator[Received]:
-        while True:
-            try:
-                size = self._socket.recv_into(self._scratch)
-            except (BlockingIOError, InterruptedError):
-                return
-            except ConnectionError:
-                # Nobody was there when something was sent before: whoever comes will be sent it
-                # again.
-                continue
-            except OSError as error:
-                raise Torn(error.strerror or str(error)) from error
-            header = frame.parsed(self._scratch[: frame.SIZE]) if size >= frame.SIZE else None
-            if header is None or size != frame.SIZE + header.length:
-                yield None, None
-                continue
-            payload = memoryview(bytes(self._scratch[frame.SIZE : size]))
-            yield header, payload if frame.holds(header, payload) else None
-
-    def single(self) -> tuple[Header, Any] | None:
-        return None
-
-    def put(self, header: bytes, payload: Any) -> bool:
-        assert self._waiting is None
-        self._waiting = (header, payload)
-        self.pending = True
-        return self.flush()
-
-    def flush(self) -> bool:
-        if self._waiting is None:
-            return True
-        try:
-            self._socket.sendmsg(self._waiting)
-        except (BlockingIOError, InterruptedError):
-            return False
-        except OSError:
-            pass  # as if it were lost on its way
-        self._waiting = None
-        self.pending = False
-        return True
+        Where it is not, TLS has to read first.
+        """
+        return self.pending and not getattr(self._socket, "reads_first", False)
 
     @property
     def holds_more(self) -> bool:
-        return False
+        """Return whether something was read that `receive` has not given yet."""
+        return self.reader.holds_more or getattr(self._socket, "unread", False)
 
     def close(self) -> None:
+        """Close the socket."""
         self._socket.close()
 
 
@@ -367,54 +220,65 @@ def family(address: Address) -> int:
     return int(socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0][0])
 
 
-def demand_local(bound: socket.socket, *, insecure: bool) -> None:
-    """Refuse a bound socket that other machines can reach, unless the caller accepts strangers.
+def demand_trusted(bound: socket.socket, *, proves: bool) -> None:
+    """Refuse a bound socket that other machines can reach, unless who connects has to prove
+    something.
 
     What decides is the address that the socket is bound to, not the text it was given as: a host
-    name, an empty one and 0.0.0.0 are all resolved by then. An accepted address of a network is
-    logged.
+    name, an empty one and 0.0.0.0 are all resolved by then.
+
+    Args:
+        bound: the socket.
+        proves: whether whoever connects must have the group's key, or a certificate.
 
     Raises:
-        Misused: it is bound to an address that other machines may reach.
+        Misused: it is bound to an address that other machines may reach, and nobody has to prove
+            anything.
     """
-    if bound.family == socket.AF_UNIX:
+    if proves or bound.family == socket.AF_UNIX:
         return
     if bound.family not in (socket.AF_INET, socket.AF_INET6):
         raise Misused(
             "cannot determine which machines can reach a socket of address family"
             f" {socket.AddressFamily(bound.family).name}"
         )
-    host, port = bound.getsockname()[:2]
+    host = bound.getsockname()[0]
     ip = ipaddress.ip_address(str(host).partition("%")[0])
     mapped = getattr(ip, "ipv4_mapped", None)
     if (mapped or ip).is_loopback:
         return
-    if not insecure:
-        raise Misused(
-            f"{host} can be reached from other machines, and nodes are not authenticated: anyone"
-            " who knows the names of two nodes can replace a message between them. Listen on"
-            " 127.0.0.1, or pass insecure=True if only the nodes can reach each other"
-        )
-    LOG.warning(
-        "%s port %s can be reached from other machines, and peers are not authenticated", host, port
+    raise Misused(
+        f"{host} can be reached from other machines, so nodes must prove who they are: pass the"
+        " same key=key_from_file(PATH) to all nodes, or a TLS context that requires certificates."
+        " Without either, listen on 127.0.0.1 or at the path of a Unix domain socket"
     )
 
 
-def listening(address: Address, *, insecure: bool = False) -> socket.socket:
-    """Return a stream socket that listens.
+def listening(address: Address, *, proves: bool) -> socket.socket:
+    """Return a stream socket that listens. A socket in the file system is its owner's alone.
+
+    Args:
+        address: where.
+        proves: see `demand_trusted`.
 
     Raises:
         OSError: it cannot.
-        Misused: other machines may reach it, and `insecure` does not accept that.
+        Misused: other machines may reach it, and nobody has to prove anything.
     """
     listener = socket.socket(family(address), socket.SOCK_STREAM)
     try:
-        if listener.family != socket.AF_UNIX:
+        if listener.family == socket.AF_UNIX:
+            # Before it is bound, so that it is never there for others: Linux gives the file the
+            # mode of the socket.
+            os.fchmod(listener.fileno(), stat.S_IRUSR | stat.S_IWUSR)
+        else:
             # A node that begins again listens where it did, though connections of before linger.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-        demand_local(listener, insecure=insecure)  # before anybody can connect
-        listener.listen(128)
+        demand_trusted(listener, proves=proves)  # before anybody can connect
+        if isinstance(address, str) and not address.startswith("\0"):
+            Path(address).chmod(stat.S_IRUSR | stat.S_IWUSR)
+        listener.listen(BACKLOG)
         listener.setblocking(False)
     except (OSError, Misused):
         listener.close()
