@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Self
 
+from .encoding import validate_text
 from .problem import Misused
 from .records import (
     VALID,
@@ -115,29 +116,38 @@ class TokenValidator:
             return VALID
         return self._judged(token_id, position)
 
-    def validate_token(self, chunk: EnhancedTokenChunk) -> ValidationResult:
-        """Return the id and the position of a chunk.
+    def validate_token(self, token: EnhancedTokenChunk) -> ValidationResult:
+        """Check the id of a token at its position, and that UTF-8 can encode its text.
 
-        Whether it changed on its way is another question: `chunk.intact`.
+        `token.intact` tells whether the token changed on its way, and `EncodingValidator` whether
+        the text is that of the id.
         """
-        return self.validate_id(chunk.token_id, chunk.sequence_position)
+        position = token.sequence_position
+        result = self.validate_id(token.token_id, position)
+        if not result.is_valid:
+            return result
+        text = validate_text(token.text)
+        if text.is_valid:
+            return text
+        words = f"the text at position {position} cannot be encoded: {text.words}"
+        return failure(ValidationError.NOT_UTF8, words, position)
 
-    def validate_sequence(self, chunks: Iterable[EnhancedTokenChunk]) -> SequenceValidationResult:
+    def validate_sequence(self, tokens: Iterable[EnhancedTokenChunk]) -> SequenceValidationResult:
         """All chunks of a stream, in the order given: each by itself, and that none stands behind
         one that ends it.
         """
         failures = []
         length = 0
         end = None
-        for chunk in chunks:
+        for token in tokens:
             length += 1
-            result = self.validate_token(chunk)
+            result = self.validate_token(token)
             if end is not None and result.is_valid:
-                result = self._after(end, chunk.sequence_position)
+                result = self._after(end, token.sequence_position)
             if not result.is_valid:
                 failures.append(result)
-            elif self.ends(int(chunk.token_id)):
-                end = chunk.sequence_position
+            elif self.ends(int(token.token_id)):
+                end = token.sequence_position
         return SequenceValidationResult(length=length, failures=tuple(failures))
 
     def validate_ids(self, ids: Sequence[int] | Any, *, start: int = 0) -> SequenceValidationResult:
