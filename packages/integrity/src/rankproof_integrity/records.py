@@ -384,7 +384,7 @@ SUGGESTED = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ValidationResult:
-    """Finding of a validator. It has no score: each of these facts holds or does not.
+    """Finding of a validator: facts that hold or do not, never an estimate.
 
     Attributes:
         error_type: which fact does not hold; None where all that was looked at do.
@@ -413,6 +413,15 @@ class ValidationResult:
         if self.error_type is not None:
             return ValidationStatus.CORRUPT
         return ValidationStatus.VALID if self.checked else ValidationStatus.UNCHECKED
+
+    @property
+    def confidence_score(self) -> float:
+        """1.0 where facts were checked; 0.0 where nothing was looked at.
+
+        Nothing is in between, because no validator estimates. What a text looks like is a `Hint`,
+        with the rate at which clean texts look so.
+        """
+        return 1.0 if self.checked else 0.0
 
     @property
     def suggested_action(self) -> RecoveryAction:

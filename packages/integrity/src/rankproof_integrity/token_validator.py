@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from .encoding import validate_text
 from .problem import Misused
@@ -22,6 +22,9 @@ from .records import (
     ValidationResult,
     failure,
 )
+
+if TYPE_CHECKING:
+    from .corruption import CorruptionReport
 
 ARRAYS = ("numpy", "torch", "mlx")
 
@@ -149,6 +152,31 @@ class TokenValidator:
             elif self.ends(int(token.token_id)):
                 end = token.sequence_position
         return SequenceValidationResult(length=length, failures=tuple(failures))
+
+    def detect_corruption(
+        self,
+        text: str,
+        *,
+        ids: Sequence[int] | None = None,
+        decode: Callable[[list[int]], str] | None = None,
+    ) -> CorruptionReport | None:
+        """Return the gravest contradiction in an output, lost tokens before a lost text.
+
+        None: nothing contradicts the text. A `CorruptionDetector` also takes other records of an
+        output, and tells whether there was anything to compare the text with.
+
+        Args:
+            text: as the user would see it.
+            ids: that it was decoded from; without them only its encoding is checked.
+            decode: the text that ids spell.
+        """
+        # Here: its patterns take longer to compile than all else that a stream needs.
+        from .corruption import CorruptionDetector, CorruptionSeverity
+
+        detector = CorruptionDetector(tokens=self, decode=decode)
+        found = detector.analyze_output(text, ids=ids).corruptions
+        lost = (one for one in found if one.severity is CorruptionSeverity.TOKENS)
+        return next(lost, found[0] if found else None)
 
     def validate_ids(self, ids: Sequence[int] | Any, *, start: int = 0) -> SequenceValidationResult:
         """Ids in their order, the first at position `start`.
