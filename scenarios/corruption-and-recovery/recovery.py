@@ -57,8 +57,8 @@ def recovered(context, *, tokens, carried, wait, told):
     stage = Stage(rank=0, size=context.size, lines=lines, tokens=tokens, told=told)
 
     def restart(mode, number):
-        for rank in mode.ranks:
-            lines.transport.renew(f"rank {rank}")
+        for node in mode.nodes:
+            lines.transport.renew(node)
         stage.begin(number)
         stage.lead(until=len(stage.known) - 1)
 
@@ -94,14 +94,14 @@ def recovered(context, *, tokens, carried, wait, told):
         except TransferFailed as failed:
             if len(stage.known) > tokens:
                 break  # who is gone takes no more
-            peers = tuple(range(1, context.size))
+            peers = tuple(f"rank {rank}" for rank in range(1, context.size))
             mode = FailureMode(
                 failure=FailureClass.PERSISTENT,
                 position=len(stage.known) - 1,
-                ranks=peers,
+                nodes=peers,
                 words=str(failed),
             )
-            result = manager.recover_from_corruption(mode)
+            result = manager.recover(mode)
             if not result.recovered:
                 raise RuntimeError(result.words) from failed
             if manager.attempts[-1].action is RecoveryAction.FALL_BACK:

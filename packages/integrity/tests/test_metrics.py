@@ -124,7 +124,7 @@ def test_each_part_counts_what_it_does() -> None:
         actions={RecoveryAction.FALL_BACK: lambda _mode, _number: 1 / 0},
         metrics=metrics,
     )
-    manager.recover_from_corruption(FailureMode(failure=FailureClass.CATASTROPHIC, position=0))
+    manager.recover(FailureMode(failure=FailureClass.CATASTROPHIC, position=0))
     group = FallbackCoordinator(MemoryStore(), rank=0, size=1, metrics=metrics)
     group.propose("alone", position=0)
     group.agree(position=0, timeout=0)
