@@ -227,11 +227,6 @@ class ValidationBeside(Generic[Item]):
         return True
 
     @property
-    def fell_behind(self) -> bool:
-        """Return whether anything was passed over so far."""
-        return self._passed > 0
-
-    @property
     def waiting(self) -> int:
         """How many items wait."""
         return self._offered - self._passed - self._taken

@@ -26,8 +26,6 @@ from .records import (
 if TYPE_CHECKING:
     from .corruption import CorruptionReport
 
-ARRAYS = ("numpy", "torch", "mlx")
-
 
 class SpecialPlace(StrEnum):
     """Where in a stream a special id may stand."""
@@ -189,61 +187,27 @@ class TokenValidator:
         Raises:
             Misused: an array of another shape.
         """
-        if type(ids).__module__.partition(".")[0] in ARRAYS:
-            return self._array(ids, start)
+        if hasattr(ids, "tolist"):
+            shape = getattr(ids, "shape", (0,))
+            if len(shape) != 1:
+                raise Misused(
+                    f"ids have the shape {tuple(shape)}; pass each stream separately, as a"
+                    " one-dimensional array"
+                )
+            ids = ids.tolist()
         judged = [
             (at, token_id, self.validate_id(token_id, start + at))
             for at, token_id in enumerate(ids)
         ]
-        return self._judged_together(len(ids), judged, start)
+        failures = [result for _, _, result in judged if not result.is_valid]
+        ends = [at for at, one, result in judged if result.is_valid and self.ends(int(one))]
+        if ends and ends[0] + 1 < len(judged):
+            failures.append(self._after(start + ends[0], start + ends[0] + 1))
+        return SequenceValidationResult(length=len(judged), failures=tuple(failures))
 
     def ends(self, token_id: int) -> bool:
         """Return whether this id ends its stream."""
         return self._place.get(token_id) is SpecialPlace.LAST
-
-    def _array(self, ids: Any, start: int) -> SequenceValidationResult:
-        import numpy as np
-
-        values = np.asarray(ids.detach().cpu() if hasattr(ids, "detach") else ids)
-        if values.ndim != 1:
-            raise Misused(
-                f"ids have the shape {values.shape}; pass each stream separately, as a"
-                " one-dimensional array"
-            )
-        if values.dtype.kind not in "iu":
-            words = f"ids are of the dtype {values.dtype}, not of integers"
-            wrong = failure(ValidationError.NOT_AN_INTEGER, words, start)
-            return SequenceValidationResult(length=len(values), failures=(wrong,))
-        doubtful = (values < 0) | (values >= self.vocabulary)
-        if self._marked:
-            doubtful |= np.isin(values, np.fromiter(self._marked, dtype=np.int64))
-        doubtful[max(0, self.longest - start) :] = True
-        where = np.flatnonzero(doubtful)
-        judged = [
-            (int(at), values[at], self.validate_id(int(values[at]), start + int(at)))
-            for at in where
-        ]
-        return self._judged_together(len(values), judged, start)
-
-    def _judged_together(
-        self, length: int, judged: list[tuple[int, Any, ValidationResult]], start: int
-    ) -> SequenceValidationResult:
-        """Return what does not hold of these ids, and of the first behind one that ends the
-        stream.
-
-        Args:
-            length: how many ids there are.
-            judged: place, id and finding of each, or of all that may not be valid or end the
-                stream.
-            start: position of the first id.
-        """
-        failures = [result for _, _, result in judged if not result.is_valid]
-        ends = [
-            at for at, token_id, result in judged if result.is_valid and self.ends(int(token_id))
-        ]
-        if ends and ends[0] + 1 < length:
-            failures.append(self._after(start + ends[0], start + ends[0] + 1))
-        return SequenceValidationResult(length=length, failures=tuple(failures))
 
     def _judged(self, token_id: Any, position: int) -> ValidationResult:
         # A truth value is an integer to `operator.index` too.
