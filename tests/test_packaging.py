@@ -154,10 +154,10 @@ UNUSED = {"accelerate"}
 RANKS_CODE = re.compile(r"_inside(\.py|/)")
 # pydantic's other half: its documentation imports from it, and pydantic pins it.
 BROUGHT = {"pydantic_core"}
-# What nothing here installs, or what an extra brings along: an engine of tokenizers, what metrics
-# go to, and file formats that the sweep of operators tries. Used where somebody has it, and said to
-# be missing elsewhere.
-FOUND = {"llama_cpp", "opentelemetry", "safetensors", "gguf"}
+# What nothing here installs, or what an extra brings along: an engine of tokenizers, and file
+# formats that the sweep of operators tries. Used where somebody has it, and said to be missing
+# elsewhere.
+FOUND = {"llama_cpp", "safetensors", "gguf"}
 FREE = sys.stdlib_module_names | BROUGHT | FOUND | {"harness"}
 
 

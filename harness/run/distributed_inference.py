@@ -8,7 +8,10 @@ himself.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,8 @@ from harness.scenario import load_scenario
 from harness.scenario.arm import EVERY_TRIAL
 from harness.scenario.lint.sufficiency import control_trials_needed
 from harness.scenario.load import scenario_text
+from harness.stats.tally import Word
+from harness.stats.verdict import merge
 from harness.trust.key import Signer
 
 ALL_DONE = [
@@ -39,9 +44,30 @@ MADE_ANEW = {
     "value": "carried.made_anew",
     "to": 1,
 }
-Prompts = Sequence[Sequence[int]]
+Prompts = str | Sequence[str] | Sequence[Sequence[int]]
+"""A text, or several prompts: texts, or lists of token ids."""
+STRESSED: Prompts = ((40, 41, 42, 43), (164, 70, 194, 96, 208, 181, 246, 220))
+SEED = 20261122
 BROKEN = {"defect": "dropped-layer"}
 """What a control has: the same question, put to code that is wrong."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StressTestResult:
+    """Runs of a stress test, one after the other. Each is signed and has its own control.
+
+    Attributes:
+        runs: all of them, in their order; none is left out of the verdict.
+        duration: from the begin of the first to the end of the last.
+    """
+
+    runs: tuple[Finished, ...]
+    duration: timedelta
+
+    @property
+    def verdict(self) -> Word:
+        """FAIL if any run failed, else INCONCLUSIVE if any is inconclusive, else PASS."""
+        return merge(finished.record.judgement.verdict for finished in self.runs)
 
 
 class DistributedInferenceValidator:
@@ -93,7 +119,7 @@ class DistributedInferenceValidator:
         self._progress = progress
 
     def compare_single_vs_distributed(
-        self, prompts: Prompts, *, max_new_tokens: int = 8
+        self, prompt: Prompts, *, max_new_tokens: int = 8
     ) -> Finished:
         """Does every rank with logits give those of the whole model, but for the noise of its own
         arithmetic?
@@ -102,10 +128,10 @@ class DistributedInferenceValidator:
         all.
 
         Args:
-            prompts: lists of token ids.
+            prompt: a text, or several; or lists of token ids.
             max_new_tokens: after each.
         """
-        given = {"prompts": _lists(prompts), "max_new_tokens": max_new_tokens}
+        given = {"prompts": _listed(prompt), "max_new_tokens": max_new_tokens}
         return self._run(
             "single-vs-distributed",
             "The split model computes the same results as the whole model",
@@ -121,7 +147,7 @@ class DistributedInferenceValidator:
         )
 
     def run_deterministic_test(
-        self, prompts: Prompts, *, max_new_tokens: int = 32, seed: int = 1
+        self, seed: int, prompt: Prompts, *, max_new_tokens: int = 32
     ) -> Finished:
         """Does every trial, on every rank, draw the tokens that the whole model draws from the same
         seed?
@@ -129,12 +155,12 @@ class DistributedInferenceValidator:
         In the control a layer is left out.
 
         Args:
-            prompts: lists of token ids.
-            max_new_tokens: after each.
             seed: that tokens are drawn from.
+            prompt: a text, or several; or lists of token ids.
+            max_new_tokens: after each.
         """
         given = {
-            "prompts": _lists(prompts),
+            "prompts": _listed(prompt),
             "max_new_tokens": max_new_tokens,
             "sampling": "seeded",
             "seed": seed,
@@ -151,19 +177,33 @@ class DistributedInferenceValidator:
             checks=[SAME_TOKENS],
         )
 
-    def stress_test_pipeline(self, prompts: Prompts, *, max_new_tokens: int = 32) -> Finished:
+    def stress_test_pipeline(
+        self, duration: timedelta, *, prompt: Prompts = STRESSED, max_new_tokens: int = 32
+    ) -> StressTestResult:
         """Does every rank end with the whole model's tokens, though links are slow and connections
-        are reset?
+        are reset, for as long as this?
 
-        On test hosts, one for each rank. That connections were made anew is asked too. The control
-        is the same run with `integrity: off`, which ends with an error of gloo that names the
-        peer's reset, on every rank.
+        The same scenario is run again and again, each time with another seed, and no run begins
+        after `duration`. It is run at least once, and whatever a run ends with, the next one
+        follows. On test hosts, one for each rank. That connections were made anew is asked too. The
+        control is the same run with `integrity: off`, which ends with an error of gloo that names
+        the peer's reset, on every rank.
 
         Args:
-            prompts: lists of token ids.
+            duration: how long runs begin; the last one ends later.
+            prompt: a text, or several; or lists of token ids.
             max_new_tokens: after each.
         """
-        given = {"prompts": _lists(prompts), "max_new_tokens": max_new_tokens}
+        given = {"prompts": _listed(prompt), "max_new_tokens": max_new_tokens}
+        begin = time.monotonic()
+        runs = [self._stressed(given, seed=SEED)]
+        while time.monotonic() - begin < duration.total_seconds():
+            runs.append(self._stressed(given, seed=SEED + len(runs)))
+        return StressTestResult(
+            runs=tuple(runs), duration=timedelta(seconds=time.monotonic() - begin)
+        )
+
+    def _stressed(self, given: dict[str, Any], *, seed: int) -> Finished:
         return self._run(
             "stress",
             "Slow links and connection resets do not change any token",
@@ -194,6 +234,7 @@ class DistributedInferenceValidator:
                 # (scenarios/corruption-and-recovery/README.md).
                 {"id": "cut", "kind": "reset", "ranks": [1], "at": "decode.begin", "for": "150ms"},
             ],
+            seed=seed,
         )
 
     @property
@@ -214,6 +255,7 @@ class DistributedInferenceValidator:
         checks: list[dict[str, Any]],
         world: dict[str, Any] | None = None,
         faults: Sequence[dict[str, Any]] = (),
+        seed: int = SEED,
     ) -> Finished:
         scenario = {
             "schema": 1,
@@ -230,7 +272,7 @@ class DistributedInferenceValidator:
             },
             "matrix": {"ranks": self._ranks},
             "world": {"deadline": "120s", **(world or {})},
-            "seed": "20261122",
+            "seed": str(seed),
             "trials": {
                 "candidate": self._trials,
                 "control": control_trials_needed(EVERY_TRIAL, candidate=self._trials),
@@ -255,5 +297,6 @@ class DistributedInferenceValidator:
         return f"{min(99, int(100 * (1 - 0.05 ** (1 / self._trials))) + 1)}%"
 
 
-def _lists(prompts: Prompts) -> list[list[int]]:
-    return [[int(token) for token in prompt] for prompt in prompts]
+def _listed(prompt: Prompts) -> list[str | list[int]]:
+    prompts = [prompt] if isinstance(prompt, str) else prompt
+    return [one if isinstance(one, str) else [int(token) for token in one] for one in prompts]

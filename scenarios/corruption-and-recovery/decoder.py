@@ -21,12 +21,18 @@ class Layers:
     def __init__(self, first, last):
         self._numbers = range(first, last)
         self._seen = {number: np.zeros(WIDTH, np.int64) for number in self._numbers}
+        self._before = self._seen
 
     def __call__(self, state):
+        self._before = dict(self._seen)
         for number in self._numbers:
             self._seen[number] = (self._seen[number] * 31 + state) % PRIME
             state = (np.roll(state, 1) * (2 * number + 3) + self._seen[number] + number) % PRIME
         return state
+
+    def back(self):
+        """Forget the last hidden state, once."""
+        self._seen = self._before
 
 
 def embed(token):

@@ -2,14 +2,14 @@
 library, or without.
 """
 
-import signal
 import time
-from multiprocessing import get_context
+from functools import partial
 
 from carriers import Bare, Lines, meet
 from decoder import LAYERS, Layers, choose, embed
+from keeper import Keeper
 from recovery import recovered, work
-from stages import Stage, Steps, Struck
+from stages import Slips, Stage, Steps, Struck
 
 from harness._integrity import MessageLate, Pace, TransferFailed, TransportLimits
 
@@ -54,9 +54,21 @@ def stream(context, *, tokens, carried, deadline=30.0, every=1):
 # A stage that ends, and one that comes back.
 
 
-def ended(context, *, tokens, carried, restarts=True, wait=3.0, ends_at=(), every=10, stays=0.0):
-    """Generate while a stage is ended: rank 0 recovers by the plan of the library's
-    RecoveryManager.
+# Eight arguments: what the scenarios vary.
+def ended(
+    context,
+    *,
+    tokens,
+    carried,
+    restarts=True,
+    wait=3.0,
+    ends_at=(),
+    slips=None,
+    every=10,
+    stays=0.0,
+):
+    """Generate while a stage is ended or gives a wrong token: rank 0 recovers by the plan of the
+    library's RecoveryManager.
 
     Args:
         context: of the rank.
@@ -66,34 +78,30 @@ def ended(context, *, tokens, carried, restarts=True, wait=3.0, ends_at=(), ever
             when it ends.
         wait: seconds in which a stage has to come back, before its work is done on one device.
         ends_at: positions at which the first, the second, … of these processes is ended by SIGKILL.
+        slips: `[position, times]`: where, and how often, the first process of the last stage gives
+            a token that is not in the vocabulary.
         every: positions between two events `step.N`, where faults strike.
         stays: seconds that rank 0 stays when all is done, for the last faults to be in force as
             long as they should.
     """
-    steps = Steps(context, every)
     if context.rank == 0:
+        steps = Steps(context, every)
         found = recovered(context, tokens=tokens, carried=carried, wait=wait, told=steps)
         context.emit("generated", ids=found)
         time.sleep(stays)
         return
+    given = {"tokens": tokens, "carried": carried, "wait": wait}
     if not restarts:
-        work(context, tokens=tokens, carried=carried, wait=wait, told=steps)
+        work(context, **given, told=Steps(context, every))
         return
-    fork, starts = get_context("fork"), 0
-    while True:
+
+    def start(starts):
         # A process that is not the rank says nothing in its name.
         told = Struck(ends_at[starts] if starts < len(ends_at) else None)
-        given = {"tokens": tokens, "carried": carried, "wait": wait, "told": told}
-        worker = fork.Process(target=work, args=(context,), kwargs=given)
-        worker.start()
-        worker.join()
-        starts += 1
-        if worker.exitcode == 0:
-            context.emit("stage.ended", starts=starts)
-            return
-        context.emit("stage.died", pid=worker.pid, code=worker.exitcode)
-        if worker.exitcode != -signal.SIGKILL or carried == "bare":
-            return
+        chosen = Slips(*slips) if slips and starts == 0 else None
+        return partial(work, context, **given, told=told, chosen=chosen)
+
+    Keeper(context, start).keep(restarts=carried != "bare")
 
 
 # A device that becomes slow.

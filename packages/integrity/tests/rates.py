@@ -13,7 +13,12 @@ from pathlib import Path
 
 import corpus
 from damage import DAMAGE, Output, damaged, decode, spell, vocabulary
-from rankproof_integrity.corruption import HEURISTICS, CorruptionDetector, CorruptionReport, Verdict
+from rankproof_integrity.corruption import (
+    HEURISTICS,
+    CorruptionAnalysis,
+    CorruptionDetector,
+    Verdict,
+)
 from rankproof_integrity.sequence import SequenceIntegrityChecker
 
 PAGE = Path(__file__).parents[1] / "docs" / "integrity.md"
@@ -47,7 +52,7 @@ def seen(output: Output) -> dict[str, bool]:
     return {"text alone": bool(reports["all"].hints)} | corrupt
 
 
-def _text_and_ids(output: Output) -> CorruptionReport:
+def _text_and_ids(output: Output) -> CorruptionAnalysis:
     """Ids that no token has are spelled by the tokenizer alone, which leaves them out."""
     known = all(0 <= one < vocabulary().vocabulary for one in output.ids)
     return (WITH_IDS if known else DECODED).analyze_output(output.text, ids=output.ids)

@@ -38,10 +38,13 @@ def test_both_ends_hold_the_same_ids_and_a_chunk_is_what_was_sent() -> None:
             chunk.source_device_rank,
             chunk.stream,
         ) == (token, at, 1, "3")
-        assert made == chunk_bytes(
-            EnhancedTokenChunk.sealed(
-                token_id=token, sequence_position=at, source_device_rank=1, stream="3"
-            )
+        assert made == chunk_bytes(chunk)
+        assert chunk == EnhancedTokenChunk(
+            token_id=token,
+            sequence_position=at,
+            source_device_rank=1,
+            stream="3",
+            checksum=chunk.checksum,
         )
         assert there.taken(memoryview(made)) == token
     assert there.sequence.ids == [7, 999, 0, 40]

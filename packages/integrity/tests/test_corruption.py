@@ -9,7 +9,7 @@ import pytest
 
 import corpus
 import rates
-from damage import DAMAGE, clean, damaged, decode, encode, spell
+from damage import DAMAGE, clean, damaged, decode, encode, spell, vocabulary
 from rankproof_integrity.corruption import (
     HEURISTICS,
     CorruptionDetector,
@@ -113,7 +113,7 @@ def test_a_damage_is_called_by_its_name(damage: str, kinds: set[CorruptionType])
         begin, end = one.affected_range
         assert 0 <= begin < end <= max(len(output.text), len(output.ids) + 1)
     of_text = output.ids == output.sent
-    assert report.recovery_possible is of_text
+    assert {one.recovery_possible for one in report.corruptions} == {of_text}
     action = RecoveryAction.DECODE_AGAIN if of_text else RecoveryAction.REGENERATE
     assert {one.suggested_action for one in report.corruptions} == {action}
 
@@ -145,7 +145,8 @@ def test_bytes_that_a_model_spells_itself_are_not_corruption() -> None:
         rates.ONLY_TEXT.analyze_output("cafe", raw=b"cafes"),
     ):
         assert report.verdict is Verdict.CORRUPT
-    assert not rates.ONLY_TEXT.analyze_output(text, raw=b"caf\xff").recovery_possible
+    (found,) = rates.ONLY_TEXT.analyze_output(text, raw=b"caf\xff").corruptions
+    assert not found.recovery_possible
 
 
 def test_a_cut_generation_may_lack_its_last_character() -> None:
@@ -159,27 +160,77 @@ def test_a_cut_generation_may_lack_its_last_character() -> None:
         assert detector.analyze_output("ok", ids=ids, cut=True).verdict is Verdict.CORRUPT
 
 
-def test_chunks_are_held_against_their_checksums_and_their_text() -> None:
-    """A chunk whose id was changed is named, and so is a text that its ids do not spell."""
-    ids = encode(TEXT)
-    chunks = [
-        EnhancedTokenChunk.sealed(
-            token_id=one,
-            sequence_position=at,
-            source_device_rank=1,
-            text=TEXT if at == len(ids) - 1 else "",
+def chunks_of(ids: list[int]) -> list[EnhancedTokenChunk]:
+    """The chunks of a text, with the characters that are whole at each."""
+    made, before = [], ""
+    for at, one in enumerate(ids):
+        text = b"".join(map(spell, ids[: at + 1])).decode("utf-8", "ignore")
+        made.append(
+            EnhancedTokenChunk.sealed(
+                token_id=one,
+                sequence_position=at,
+                source_device_rank=1,
+                text=text[len(before) :],
+            )
         )
-        for at, one in enumerate(ids)
-    ]
+        before = text
+    return made
+
+
+def test_chunks_are_held_against_their_checksums_and_their_text() -> None:
+    """A chunk whose id was changed is named, and so is one whose text its id does not spell."""
     detector = CorruptionDetector(token_bytes=spell)
+    chunks = chunks_of(encode(TEXT))
     assert detector.detect_encoding_issues(chunks).verdict is Verdict.INTACT
     chunks[2] = dataclasses.replace(chunks[2], token_id=chunks[2].token_id ^ 4)
-    report = detector.detect_encoding_issues(chunks)
-    assert report.corruptions[0].corruption_type is CorruptionType.CHANGED_CHUNK
-    assert "rank 1" in report.corruptions[0].words
-    assert report.corruptions[0].severity is CorruptionSeverity.TOKENS
-    assert len(report.corruptions) == 2
-    assert detector.detect_encoding_issues([]).verdict is not Verdict.CORRUPT
+    issues = detector.detect_encoding_issues(chunks)
+    assert issues.corruptions[0].corruption_type is CorruptionType.CHANGED_CHUNK
+    assert "rank 1" in issues.corruptions[0].words
+    assert issues.corruptions[0].severity is CorruptionSeverity.TOKENS
+    assert len(issues.corruptions) == 2
+    assert not any(one.recovery_possible for one in issues.corruptions)
+    assert 2 in issues.chunks
+    assert detector.detect_encoding_issues([]).verdict is Verdict.UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("at", "wrong", "kind"),
+    [
+        (0, "\ud83d", CorruptionType.NOT_UTF8),
+        (4, "\ufffd", CorruptionType.REPLACEMENT_CHARACTERS),
+        (9, "\0", CorruptionType.NUL_BYTES),
+        (-1, "", CorruptionType.TEXT_DIFFERS),
+    ],
+)
+def test_the_chunk_with_an_encoding_issue_is_named(
+    at: int, wrong: str, kind: CorruptionType
+) -> None:
+    """Its maker spelled it wrongly and made the checksum of that: the ids show in which chunk."""
+    chunks = chunks_of(encode(TEXT))
+    place = at % len(chunks)
+    changed = dataclasses.replace(chunks[place], text=wrong)
+    chunks[place] = dataclasses.replace(changed, checksum=changed.computed_checksum())
+    issues = CorruptionDetector(token_bytes=spell).detect_encoding_issues(chunks)
+    assert issues.chunks == (place,)
+    assert kind in {one.corruption_type for one in issues.corruptions}
+    assert all(one.recovery_possible for one in issues.corruptions)
+
+
+def test_a_vocabulary_names_the_gravest_contradiction_of_a_text() -> None:
+    """Lost tokens come before a lost text; of a text alone only its encoding is known."""
+    tokens = vocabulary()
+    ids = encode(TEXT)
+    assert tokens.detect_corruption(TEXT) is None
+    assert tokens.detect_corruption(TEXT, ids=ids, decode=decode) is None
+    for wrong, ids_of_it, kind in (
+        ("a\ud800", None, CorruptionType.NOT_UTF8),
+        (TEXT + "\0", ids, CorruptionType.NUL_BYTES),
+        ("a\ud800", [*ids, 2**40], CorruptionType.WRONG_VOCABULARY),
+    ):
+        report = tokens.detect_corruption(wrong, ids=ids_of_it, decode=decode)
+        assert report is not None
+        assert report.corruption_type is kind
+        assert report.recovery_possible is (kind is CorruptionType.NUL_BYTES)
 
 
 def test_ids_without_a_spelling_are_corrupt_and_not_a_crash() -> None:

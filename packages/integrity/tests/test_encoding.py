@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from damage import clean, decode, spell
+from damage import clean, decode, encode, spell, vocabulary
 from rankproof_integrity.encoding import EncodingValidator, validate_text
 from rankproof_integrity.problem import Misused
-from rankproof_integrity.records import ValidationError, ValidationResult
+from rankproof_integrity.records import (
+    UNCHECKED,
+    EnhancedTokenChunk,
+    Level,
+    ValidationError,
+    ValidationResult,
+)
+from rankproof_integrity.stream_validator import StreamValidator
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 CUTS = st.lists(st.integers(0, 120), max_size=12)
@@ -117,14 +126,82 @@ def test_ids_that_end_inside_of_a_character_are_incomplete() -> None:
         assert validator.finish(cut=cut).error_type is error
 
 
-def test_half_of_a_surrogate_pair_is_not_text() -> None:
-    """What no UTF-8 can hold is named with its place, alone and beside ids."""
-    assert validate_text("aé\ud800").position == 2
-    assert validate_text("aé😀").is_valid
-    assert (
-        EncodingValidator(decode=decode).feed_token(5, "\udfff").error_type
-        is ValidationError.NOT_UTF8
+def made(text: str) -> EnhancedTokenChunk:
+    """A chunk whose maker made the checksum of this very text."""
+    return EnhancedTokenChunk.sealed(
+        token_id=20, text=text, sequence_position=0, source_device_rank=0, finish_reason="stop"
     )
+
+
+def at_level(level: Level, **spelling: Any) -> Callable[[str], Iterable[ValidationResult]]:
+    """What a stream of one token is said to be by a StreamValidator, there and at its end."""
+
+    def judged(text: str) -> Iterable[ValidationResult]:
+        validator = StreamValidator(tokens=vocabulary(), level=level, **spelling)
+        return [validator.check(made(text)), validator.finish()]
+
+    return judged
+
+
+def by_encoding(**spelling: Any) -> Callable[[str], Iterable[ValidationResult]]:
+    return lambda text: [EncodingValidator(**spelling).feed_token(20, text)]
+
+
+JUDGES: dict[str, Callable[[str], Iterable[ValidationResult]]] = {
+    "light": at_level(Level.LIGHT),
+    "full": at_level(Level.FULL),
+    "full, by bytes": at_level(Level.FULL, token_bytes=spell),
+    "full, by decode": at_level(Level.FULL, decode=decode),
+    "encoding": by_encoding(),
+    "encoding, by bytes": by_encoding(token_bytes=spell),
+    "encoding, by decode": by_encoding(decode=decode),
+    "text": lambda text: [validate_text(text)],
+    "token": lambda text: [vocabulary().validate_token(made(text))],
+    "sequence": lambda text: vocabulary().validate_sequence([made(text)]).failures,
+}
+
+
+@pytest.mark.parametrize("judge", JUDGES)
+@given(text=st.text(st.characters(exclude_categories=[]), min_size=1, max_size=9))
+@example(text="aé\ud800")
+@example(text="\ud83d\ude00")  # two halves are not the character that they stand for
+@example(text="aé😀")
+def test_half_of_a_surrogate_pair_is_refused_at_every_level(judge: str, text: str) -> None:
+    """Whatever claims to check the encoding of a text refuses one that UTF-8 cannot encode, and no
+    other one for that reason. `off` claims nothing.
+    """
+    errors = {result.error_type for result in JUDGES[judge](text)}
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        assert errors == {ValidationError.NOT_UTF8}
+    else:
+        assert ValidationError.NOT_UTF8 not in errors
+    assert at_level(Level.OFF)(text) == [UNCHECKED, UNCHECKED]
+
+
+@pytest.mark.parametrize("level", [Level.LIGHT, Level.FULL])
+def test_the_half_of_a_pair_is_named_where_it_is_until_the_text_is_made_again(level: Level) -> None:
+    """Its id is taken, its place is one of the whole text, and a text made again is good."""
+    validator = StreamValidator(tokens=vocabulary(), level=level, token_bytes=spell)
+    first, second = encode("ab"), encode("cd")
+    ids = [*first, *second]
+    for position, token_id in enumerate(ids):
+        is_last = position == len(ids) - 1
+        chunk = EnhancedTokenChunk.sealed(
+            token_id=token_id,
+            text=spell(token_id).decode() + "\udfff" * is_last,
+            sequence_position=position,
+            source_device_rank=0,
+            finish_reason="stop" if is_last else None,
+        )
+        result = validator.check(chunk)
+        assert result.is_valid is not is_last
+    assert (result.error_type, result.position) == (ValidationError.NOT_UTF8, 4)
+    assert validator.sequence.ids == ids
+    assert validator.finish() == result
+    assert validator.decoded_again("abcd").is_valid
+    assert validator.finish().is_valid
 
 
 def test_two_ways_to_spell_are_one_too_many() -> None:

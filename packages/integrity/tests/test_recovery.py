@@ -4,6 +4,8 @@ an end.
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections import Counter
 
 import pytest
@@ -19,6 +21,7 @@ from rankproof_integrity.recovery import (
     FailureMode,
     RecoveryManager,
     RecoveryOutcome,
+    RecoveryResult,
 )
 
 STEPS = sorted({step for steps in PLAN.values() for step in steps})
@@ -58,9 +61,7 @@ class Recovering(RuleBasedStateMachine):
     def fail(self, position: int, failure: FailureClass) -> None:
         before, spent = len(self.called), self.tried[position, failure]
         plan = [step for step in PLAN[failure] if step in self.able]
-        result = self.manager.recover_from_corruption(
-            FailureMode(failure=failure, position=position)
-        )
+        result = self.manager.recover(FailureMode(failure=failure, position=position))
         made = [name for name, _ in self.called[before:]]
         assert made == plan[spent : spent + len(made)], (
             "in the order of the plan, from where it was left"
@@ -113,7 +114,7 @@ def test_what_comes_back_ends() -> None:
     """
     waits: list[float] = []
     manager = RecoveryManager(actions=dict.fromkeys(STEPS, working), wait=waits.append)
-    results = [manager.recover_from_corruption(TRANSIENT) for _ in range(6)]
+    results = [manager.recover(TRANSIENT) for _ in range(6)]
     assert [one.recovered for one in results] == [True] * 5 + [False]
     assert [one.action for one in manager.attempts] == list(PLAN[FailureClass.TRANSIENT])
     assert waits == [0.05, 0.1]
@@ -128,34 +129,53 @@ def test_an_interrupted_attempt_is_recorded_and_counted() -> None:
 
     manager = RecoveryManager(actions={RecoveryAction.FALL_BACK: interrupted})
     with pytest.raises(KeyboardInterrupt):
-        manager.recover_from_corruption(FailureMode(failure=FailureClass.CATASTROPHIC, position=0))
+        manager.recover(FailureMode(failure=FailureClass.CATASTROPHIC, position=0))
     assert [(one.outcome, one.words) for one in manager.attempts] == [
         (RecoveryOutcome.FAILED, "interrupted")
     ]
-    assert not manager.recover_from_corruption(
-        FailureMode(failure=FailureClass.CATASTROPHIC, position=0)
-    ).recovered
+    assert not manager.recover(FailureMode(failure=FailureClass.CATASTROPHIC, position=0)).recovered
 
 
-def test_no_recovery_begins_inside_of_another() -> None:
-    """An action that recovers would recurse without an end: it is an error of its own, and the next
-    step is taken.
+@pytest.mark.parametrize("beside", [False, True], ids=["plain", "in a loop of its own"])
+def test_no_recovery_begins_inside_of_another(*, beside: bool) -> None:
+    """An action that recovers would wait for itself: it is an error of its own, and the next step
+    is taken.
     """
     manager: RecoveryManager
 
     def again(mode: FailureMode, number: int) -> None:
-        manager.recover_from_corruption(mode)
+        if beside:
+            asyncio.run(manager.recover_from_corruption(mode))
+        manager.recover(mode)
 
     manager = RecoveryManager(
         actions={RecoveryAction.RESTART_STAGE: again, RecoveryAction.FALL_BACK: working}
     )
-    assert manager.reinitialize_pipeline([1], position=3)
+    assert asyncio.run(manager.reinitialize_pipeline(["rank 1"], position=3))
     assert [one.outcome for one in manager.attempts] == [
         RecoveryOutcome.FAILED,
         RecoveryOutcome.RECOVERED,
     ]
     assert "inside another one" in manager.attempts[0].words
-    assert manager.attempts[0].mode.ranks == (1,)
+    assert manager.attempts[0].mode.nodes == ("rank 1",)
+    assert manager.attempts[0].mode.position == 3
+
+
+def test_the_loop_goes_on_while_a_stream_recovers() -> None:
+    """The coroutine waits in a thread: the action ends by what the loop does meanwhile."""
+    done = threading.Event()
+
+    async def both() -> RecoveryResult:
+        recovering = asyncio.create_task(manager.recover_from_corruption(TRANSIENT))
+        await asyncio.sleep(0)
+        done.set()
+        return await recovering
+
+    def waits(mode: FailureMode, number: int) -> None:
+        assert done.wait(30)
+
+    manager = RecoveryManager(actions={RecoveryAction.REGENERATE: waits})
+    assert asyncio.run(both()).recovered
 
 
 def test_a_manager_that_can_do_nothing_is_refused() -> None:

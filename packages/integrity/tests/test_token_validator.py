@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from damage import tokenizer
 from rankproof_integrity.problem import Misused
-from rankproof_integrity.records import VALID, EnhancedTokenChunk, ValidationError
+from rankproof_integrity.records import UNCHECKED, VALID, EnhancedTokenChunk, ValidationError
 from rankproof_integrity.token_validator import SpecialPlace, TokenValidator
 
 BEGIN, END, PAD, HOLE = 0, 1, 2, 7
@@ -124,6 +124,12 @@ def test_a_result_is_not_a_truth_value() -> None:
     """`if result:` would be true of every failure; it is an error instead."""
     with pytest.raises(TypeError, match="is_valid"):
         bool(VALIDATOR.validate_id(-1))
+
+
+def test_confidence_is_in_facts_that_were_checked() -> None:
+    """A fact holds or does not, so the score is whole; of what nobody looked at it is nothing."""
+    scores = [VALIDATOR.validate_id(5), VALIDATOR.validate_id(-1), UNCHECKED]
+    assert [result.confidence_score for result in scores] == [1.0, 1.0, 0.0]
 
 
 def test_ids_that_can_only_be_gone_through_are_judged_alike() -> None:

@@ -17,16 +17,23 @@ from __future__ import annotations
 
 import codecs
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import accumulate
+from typing import Protocol
 
 from .encoding import UNSPELLABLE, common_prefix, validate_text
 from .problem import Misused
-from .records import EnhancedTokenChunk, RecoveryAction, ValidationResult
+from .records import (
+    EnhancedTokenChunk,
+    RecoveryAction,
+    SequenceValidationResult,
+    ValidationResult,
+)
 from .sequence import SequenceIntegrityChecker
 from .spelling import REPLACEMENT, Spelling, held_back, without_replacements
-from .token_validator import TokenValidator
 
 LEAST_REPEATED = 48  # characters that repeat
 TURNS = 10  # how often a piece stands there, at least
@@ -135,6 +142,7 @@ def hints(text: str) -> tuple[Hint, ...]:
 
 
 TEXT_IDS = "text, ids"
+IN_TOKENS = "tokens"
 
 
 class CorruptionType(StrEnum):
@@ -191,7 +199,7 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Corruption:
+class CorruptionReport:
     """One contradiction.
 
     Attributes:
@@ -199,6 +207,8 @@ class Corruption:
         affected_range: begin and end, in characters of the text, bytes, or positions of the ids:
             `unit` says which.
         severity: what is lost.
+        recovery_possible: whether the ids that are here are good and give the text again, so that
+            no token has to be made or sent again.
         words: the contradiction as a sentence.
     """
 
@@ -206,6 +216,7 @@ class Corruption:
     affected_range: tuple[int, int]
     unit: str
     severity: CorruptionSeverity
+    recovery_possible: bool = False
     words: str
 
     @property
@@ -216,7 +227,7 @@ class Corruption:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CorruptionReport:
+class CorruptionAnalysis:
     """All that is known of one output.
 
     Attributes:
@@ -226,7 +237,7 @@ class CorruptionReport:
     """
 
     compared: tuple[str, ...] = ()
-    corruptions: tuple[Corruption, ...] = ()
+    corruptions: tuple[CorruptionReport, ...] = ()
     hints: tuple[Hint, ...] = ()
 
     @property
@@ -236,13 +247,23 @@ class CorruptionReport:
             return Verdict.CORRUPT
         return Verdict.INTACT if self.compared else Verdict.UNDECIDED
 
-    @property
-    def recovery_possible(self) -> bool:
-        """Return whether the text comes back without any token made again: the ids are here and
-        good.
-        """
-        text_only = all(known.severity is CorruptionSeverity.TEXT for known in self.corruptions)
-        return bool(self.corruptions) and text_only and TEXT_IDS in self.compared
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EncodingIssues(CorruptionAnalysis):
+    """Analysis of the text and the ids of chunks, by chunk.
+
+    Attributes:
+        chunks: in which chunks contradictions begin, as numbers from 0 in the order given.
+    """
+
+    chunks: tuple[int, ...] = ()
+
+
+class IdValidator(Protocol):
+    """Judge of ids; a `TokenValidator` is one."""
+
+    def validate_ids(self, ids: Sequence[int], /) -> SequenceValidationResult:
+        """Return which of these ids, from position 0, the vocabulary does not have."""
 
 
 class CorruptionDetector:
@@ -259,7 +280,7 @@ class CorruptionDetector:
     def __init__(
         self,
         *,
-        tokens: TokenValidator | None = None,
+        tokens: IdValidator | None = None,
         token_bytes: Callable[[int], bytes] | None = None,
         decode: Callable[[list[int]], str] | None = None,
     ) -> None:
@@ -280,7 +301,7 @@ class CorruptionDetector:
         sent_digest: int | None = None,
         stream: str = "",
         cut: bool = False,
-    ) -> CorruptionReport:
+    ) -> CorruptionAnalysis:
         """Compare all of an output's records that are here.
 
         Args:
@@ -302,7 +323,7 @@ class CorruptionDetector:
                 " arrived as well"
             )
         compared: list[str] = []
-        corruptions: list[Corruption] = []
+        corruptions: list[CorruptionReport] = []
         half = validate_text(text)
         if not half.is_valid:
             compared.append("text, UTF-8")
@@ -339,21 +360,26 @@ class CorruptionDetector:
             corruptions += _of_digest(list(ids), sent_digest, stream)
         if not (text or ids or raw or corruptions):
             compared = []  # agreement on nothing is not agreement
-        return CorruptionReport(
+        text_alone = all(one.severity is CorruptionSeverity.TEXT for one in corruptions)
+        if text_alone and TEXT_IDS in compared:
+            corruptions = [replace(one, recovery_possible=True) for one in corruptions]
+        return CorruptionAnalysis(
             compared=tuple(compared), corruptions=tuple(corruptions), hints=hints(text)
         )
 
     def detect_encoding_issues(
-        self, chunks: Iterable[EnhancedTokenChunk], *, cut: bool = False
-    ) -> CorruptionReport:
+        self, tokens: Iterable[EnhancedTokenChunk], *, cut: bool = False
+    ) -> EncodingIssues:
         """Compare chunks in their order: each with its checksum, all their text with their ids."""
-        every = list(chunks)
-        report = self.analyze_output(
-            "".join(chunk.text for chunk in every), ids=[chunk.token_id for chunk in every], cut=cut
+        chunks = list(tokens)
+        if not chunks:
+            return EncodingIssues()
+        analysis = self.analyze_output(
+            "".join(chunk.text for chunk in chunks),
+            ids=[chunk.token_id for chunk in chunks],
+            cut=cut,
         )
-        if not every:
-            return report
-        changed = tuple(
+        changed = [
             _tokens(
                 CorruptionType.CHANGED_CHUNK,
                 (index, index + 1),
@@ -362,13 +388,28 @@ class CorruptionDetector:
                     " computed its checksum from"
                 ),
             )
-            for index, chunk in enumerate(every)
+            for index, chunk in enumerate(chunks)
             if not chunk.intact
-        )
-        return CorruptionReport(
-            compared=(*report.compared, "chunks, checksums"),
-            corruptions=changed + report.corruptions,
-            hints=report.hints,
+        ]
+        corruptions = list(analysis.corruptions)
+        if changed:  # its ids may be the ones that changed
+            corruptions = [
+                *changed,
+                *(replace(one, recovery_possible=False) for one in corruptions),
+            ]
+        ends = list(accumulate(len(chunk.text) for chunk in chunks))
+        begins = set[int]()
+        for one in corruptions:
+            at = one.affected_range[0]
+            if one.unit != IN_TOKENS:
+                # What is missing at the end is missing in the last chunk.
+                at = min(bisect_right(ends, at), len(chunks) - 1)
+            begins.add(at)
+        return EncodingIssues(
+            compared=(*analysis.compared, "chunks, checksums"),
+            corruptions=tuple(corruptions),
+            hints=analysis.hints,
+            chunks=tuple(sorted(begins)),
         )
 
     def _spelled(self, ids: list[int], text: str, *, cut: bool) -> str | None:
@@ -394,7 +435,7 @@ class CorruptionDetector:
 
     def _of_bytes(
         self, raw: bytes, text: str, ids: Sequence[int] | None, *, cut: bool
-    ) -> Iterator[Corruption]:
+    ) -> Iterator[CorruptionReport]:
         decoder = codecs.getincrementaldecoder("utf-8")()
         try:
             read = decoder.decode(raw, final=not cut)
@@ -426,7 +467,7 @@ class CorruptionDetector:
             )
 
 
-def _of_text(text: str, spelled: str) -> Iterator[Corruption]:
+def _of_text(text: str, spelled: str) -> Iterator[CorruptionReport]:
     if text == spelled:
         return
     at, end = _middle(text, spelled)
@@ -448,7 +489,7 @@ def _of_text(text: str, spelled: str) -> Iterator[Corruption]:
     )
 
 
-def _of_ids(ids: list[int], sent: list[int]) -> Iterator[Corruption]:
+def _of_ids(ids: list[int], sent: list[int]) -> Iterator[CorruptionReport]:
     if ids == sent:
         return
     at, end = _middle(ids, sent)
@@ -469,7 +510,7 @@ def _of_ids(ids: list[int], sent: list[int]) -> Iterator[Corruption]:
     yield _tokens(kind, (at, max(end, at + 1)), words)
 
 
-def _of_digest(ids: list[int], sent: int, stream: str) -> Iterator[Corruption]:
+def _of_digest(ids: list[int], sent: int, stream: str) -> Iterator[CorruptionReport]:
     chain = SequenceIntegrityChecker(stream=stream)
     try:
         for token_id in ids:
@@ -513,8 +554,8 @@ def _at(result: ValidationResult) -> tuple[int, int]:
 
 def _text(
     kind: CorruptionType, where: tuple[int, int], words: str, *, unit: str = "characters"
-) -> Corruption:
-    return Corruption(
+) -> CorruptionReport:
+    return CorruptionReport(
         corruption_type=kind,
         affected_range=where,
         unit=unit,
@@ -523,11 +564,11 @@ def _text(
     )
 
 
-def _tokens(kind: CorruptionType, where: tuple[int, int], words: str) -> Corruption:
-    return Corruption(
+def _tokens(kind: CorruptionType, where: tuple[int, int], words: str) -> CorruptionReport:
+    return CorruptionReport(
         corruption_type=kind,
         affected_range=where,
-        unit="tokens",
+        unit=IN_TOKENS,
         severity=CorruptionSeverity.TOKENS,
         words=words,
     )

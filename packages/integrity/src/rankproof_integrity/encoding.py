@@ -98,6 +98,9 @@ class EncodingValidator:
         """
         if not self._failed.is_valid:
             return self._failed
+        if (lone := _surrogate(text)) is not None:
+            at = self._seen + lone
+            return self._fail(ValidationError.NOT_UTF8, _half_words(at), at)
         if self._token_bytes is not None:
             try:
                 spelling = self._token_bytes(token_id)
@@ -108,9 +111,6 @@ class EncodingValidator:
                     self._seen,
                 )
             return self._compared(self._spelled.decode(spelling), text)
-        if (lone := _surrogate(text)) is not None:
-            at = self._seen + lone
-            return self._fail(ValidationError.NOT_UTF8, _half_words(at), at)
         self._seen += len(text)
         if self._spelling is not None:
             self._ids.append(token_id)

@@ -1,5 +1,4 @@
-"""Metrics: what was counted and how long it took, as records, as Prometheus text, and for
-OpenTelemetry, where its API is installed.
+"""Metrics: what was counted and how long it took, as records and as Prometheus text.
 
 Standard library alone. The names, their units and what they mean are `KNOWN`; another name is
 refused, so that nobody looks at a counter that nothing counts.
@@ -7,17 +6,13 @@ refused, so that nobody looks at a counter that nothing counts.
 
 from __future__ import annotations
 
-import functools
-import importlib
 import math
 import threading
-import time
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Literal
 
 from .problem import Misused
 
@@ -96,16 +91,6 @@ KNOWN: Mapping[str, Metric] = MappingProxyType(
 )
 
 
-class SampleRow(TypedDict):
-    """Row of JSON of a `Sample`; only a histogram has a count and buckets."""
-
-    name: str
-    labels: dict[str, str]
-    value: float
-    count: NotRequired[int]
-    buckets: NotRequired[list[int]]
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sample:
     """One number, or one histogram, with its labels.
@@ -123,14 +108,6 @@ class Sample:
     value: float
     count: int | None = None
     buckets: tuple[int, ...] = ()
-
-    def record(self) -> SampleRow:
-        """Return the same as a row of JSON."""
-        row = SampleRow(name=self.name, labels=dict(self.labels), value=self.value)
-        if self.count is not None:
-            row["count"] = self.count
-            row["buckets"] = list(self.buckets)
-        return row
 
 
 class _Histogram:
@@ -192,15 +169,6 @@ class Metrics:
             known.counts[bisect_left(BUCKETS, seconds)] += 1
             known.sum += seconds
 
-    @contextmanager
-    def timed(self, name: str, **labels: str) -> Iterator[None]:
-        """Observe how long a block takes, however it ends."""
-        begin = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.observe(name, time.perf_counter() - begin, **labels)
-
     def samples(self) -> list[Sample]:
         """Everything that was counted so far, sorted by name and labels."""
         with self._lock:
@@ -238,56 +206,6 @@ class Metrics:
             lines.append(f"{said}_sum{_braces(sample.labels)} {sample.value!r}")
             lines.append(f"{said}_count{_braces(sample.labels)} {sample.count}")
         return "".join(line + "\n" for line in lines)
-
-    def opentelemetry(self, *, meter: Any = None) -> None:
-        """Let OpenTelemetry read these metrics whenever its reader collects.
-
-        Nothing is added to the token path. Histograms are given as their sum and count: the
-        durations themselves are not kept.
-
-        Args:
-            meter: of OpenTelemetry; else the one named `rankproof_integrity` of its global
-                provider.
-
-        Raises:
-            Misused: opentelemetry-api is not installed.
-        """
-        try:
-            api: Any = importlib.import_module("opentelemetry.metrics")
-        except ModuleNotFoundError as error:
-            raise Misused(
-                "OpenTelemetry is not installed; run pip install opentelemetry-api"
-                " opentelemetry-sdk, or use Metrics.prometheus() or Metrics.samples(), which need"
-                " no other package"
-            ) from error
-        meter = api.get_meter("rankproof_integrity") if meter is None else meter
-        observation = api.Observation
-        for name, known in KNOWN.items():
-            if known.kind == "histogram":
-                for part, unit in (("sum", "s"), ("count", "1")):
-                    meter.create_observable_counter(
-                        f"{name}_{part}",
-                        callbacks=[functools.partial(self._observed, name, part, observation)],
-                        description=known.words,
-                        unit=unit,
-                    )
-                continue
-            kinds = {
-                "counter": meter.create_observable_counter,
-                "gauge": meter.create_observable_gauge,
-            }
-            kinds[known.kind](
-                name,
-                callbacks=[functools.partial(self._observed, name, "value", observation)],
-                description=known.words,
-                unit="1",
-            )
-
-    def _observed(self, name: str, part: str, observation: Any, _options: Any) -> Iterator[Any]:
-        for sample in self.samples():
-            if sample.name == name:
-                number = sample.count if part == "count" else sample.value
-                yield observation(number, dict(sample.labels))
 
 
 def _key(name: str, kind: str, labels: Mapping[str, str]) -> tuple[str, Labels]:

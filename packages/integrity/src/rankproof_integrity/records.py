@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Self, TypeAlias
 
@@ -78,10 +78,12 @@ class TokenChunk:
     finish_reason: str | None = None
 
 
-# Position and epoch, token id, rank; the lengths of stream, text and reason (-1: none), then their
-# UTF-8.
-CHUNK_HEAD = struct.Struct("!QIqIIIi")
-
+# Position and epoch, token id, microseconds since 1970 (NO_TIME: no time), rank; the lengths of
+# stream, text and reason (-1: none), then their UTF-8.
+CHUNK_HEAD = struct.Struct("!QIqqIIIi")
+_1970 = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+NO_TIME = -(2**63)
 
 # Not a field: it is never compared, and a chunk made of another by `replace` has none.
 _HELD = "_held"
@@ -95,12 +97,14 @@ class EnhancedTokenChunk(TokenChunk):
         sequence_position: its place in its stream, from 0.
         source_device_rank: the rank that made it.
         epoch: how often that rank had begun: a token of an earlier epoch is stale.
-        checksum: xxh3 of all this but the timestamp and the status, sixteen lower-case hexadecimal
-            digits.
-        generation_timestamp: when `sealed` made it, by its maker's clock, with its zone; None where
-            that was not said, as of a token that came over a wire. For people: clocks of two hosts
-            are not compared.
-        validation_status: what whoever holds it knows; not part of the checksum, and not sent.
+        checksum: xxh3 of the other fields, as sixteen lower-case hexadecimal digits.
+        generation_timestamp: when `sealed` made it, by its maker's clock, in UTC; None if nobody
+            recorded a time. It is sent with the token, for people: no verdict rests on it, because
+            clocks of two hosts are not compared.
+
+    Raises:
+        ValueError: the timestamp has no time zone.
+        OverflowError: in UTC the timestamp is before the year 1 or after 9999.
     """
 
     sequence_position: int
@@ -108,7 +112,18 @@ class EnhancedTokenChunk(TokenChunk):
     epoch: int = 0
     checksum: str = ""
     generation_timestamp: datetime | None = None
-    validation_status: ValidationStatus = ValidationStatus.UNCHECKED
+
+    def __post_init__(self) -> None:
+        made = self.generation_timestamp
+        if made is None or made.tzinfo is UTC:
+            return
+        if made.utcoffset() is None:
+            raise ValueError(
+                f"the generation_timestamp {made} has no time zone; use datetime.now(UTC)"
+            )
+        # In one zone, because Python calls two times of different zones unequal where a clock is
+        # set back, although both are the same instant.
+        object.__setattr__(self, "generation_timestamp", made.astimezone(UTC))
 
     # Seven arguments: the fields of a token that its maker knows.
     @classmethod
@@ -124,8 +139,9 @@ class EnhancedTokenChunk(TokenChunk):
         finish_reason: str | None = None,
     ) -> Self:
         """Return a chunk as its maker makes it: with its checksum."""
+        now = datetime.now(UTC)
         content = _content(
-            sequence_position, epoch, token_id, source_device_rank, stream, text, finish_reason
+            sequence_position, epoch, token_id, now, source_device_rank, stream, text, finish_reason
         )
         chunk = cls(
             token_id=token_id,
@@ -136,7 +152,7 @@ class EnhancedTokenChunk(TokenChunk):
             source_device_rank=source_device_rank,
             epoch=epoch,
             checksum=hexadecimal(content),
-            generation_timestamp=datetime.now(UTC),
+            generation_timestamp=now,
         )
         chunk.__dict__[_HELD] = content
         return chunk
@@ -155,6 +171,7 @@ class EnhancedTokenChunk(TokenChunk):
             self.sequence_position,
             self.epoch,
             self.token_id,
+            self.generation_timestamp,
             self.source_device_rank,
             self.stream,
             self.text,
@@ -166,9 +183,9 @@ class EnhancedTokenChunk(TokenChunk):
         """Return the chunk of which these bytes are the content; with whatever checksum came along.
 
         Raises:
-            ValueError, struct.error: they are not the content of any.
+            ValueError, OverflowError, struct.error: they are not the content of any.
         """
-        position, epoch, token_id, rank, named, spelled, why = CHUNK_HEAD.unpack_from(content)
+        position, epoch, token_id, made, rank, named, spelled, why = CHUNK_HEAD.unpack_from(content)
         texts = content[CHUNK_HEAD.size :]
         first = named
         second = named + spelled
@@ -184,6 +201,7 @@ class EnhancedTokenChunk(TokenChunk):
             source_device_rank=rank,
             epoch=epoch,
             checksum=checksum,
+            generation_timestamp=None if made == NO_TIME else _1970 + made * _MICROSECOND,
         )
         chunk.__dict__[_HELD] = content
         return chunk
@@ -203,16 +221,34 @@ class EnhancedTokenChunk(TokenChunk):
         except (struct.error, AttributeError):
             return False  # an id that is not an integer, a text that is none, a position below 0
 
+    @property
+    def validation_status(self) -> ValidationStatus:
+        """Whether this is what its maker made; unchecked where its maker gave it no checksum.
 
-# Seven arguments: the fields that the checksum covers, in the order in which they are packed.
+        Worked out when it is asked for: it is not sent, and a changed copy does not keep it.
+        """
+        if not self.checksum:
+            return ValidationStatus.UNCHECKED
+        return ValidationStatus.VALID if self.intact else ValidationStatus.CORRUPT
+
+
+# Eight arguments: the fields that the checksum covers, in the order in which they are packed.
 def _content(
-    position: int, epoch: int, token: int, rank: int, stream: str, text: str, reason: str | None
+    position: int,
+    epoch: int,
+    token: int,
+    made: datetime | None,
+    rank: int,
+    stream: str,
+    text: str,
+    reason: str | None,
 ) -> bytes:
     name = stream.encode(errors="surrogatepass")
     spelled = text.encode(errors="surrogatepass")
     why = b"" if reason is None else reason.encode(errors="surrogatepass")
     length = -1 if reason is None else len(why)
-    head = CHUNK_HEAD.pack(position, epoch, token, rank, len(name), len(spelled), length)
+    time = NO_TIME if made is None else (made - _1970) // _MICROSECOND
+    head = CHUNK_HEAD.pack(position, epoch, token, time, rank, len(name), len(spelled), length)
     return head + name + spelled + why
 
 
@@ -348,7 +384,7 @@ SUGGESTED = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ValidationResult:
-    """Finding of a validator. It has no score: each of these facts holds or does not.
+    """Finding of a validator: facts that hold or do not, never an estimate.
 
     Attributes:
         error_type: which fact does not hold; None where all that was looked at do.
@@ -377,6 +413,15 @@ class ValidationResult:
         if self.error_type is not None:
             return ValidationStatus.CORRUPT
         return ValidationStatus.VALID if self.checked else ValidationStatus.UNCHECKED
+
+    @property
+    def confidence_score(self) -> float:
+        """1.0 where facts were checked; 0.0 where nothing was looked at.
+
+        Nothing is in between, because no validator estimates. What a text looks like is a `Hint`,
+        with the rate at which clean texts look so.
+        """
+        return 1.0 if self.checked else 0.0
 
     @property
     def suggested_action(self) -> RecoveryAction:

@@ -18,12 +18,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
 
 from .metrics import Metrics
 from .problem import Misused
-from .records import FailureClass, RecoveryAction, ValidationError
+from .records import FailureClass, NodeId, RecoveryAction, ValidationError
 
 _RETRY = RecoveryAction.REGENERATE
 _RESTART = RecoveryAction.RESTART_STAGE
@@ -45,14 +46,14 @@ class FailureMode:
     Attributes:
         failure: its class.
         position: of the first token of the stream that is not good.
-        ranks: those that it is about; empty where nobody knows.
+        nodes: those that it is about; empty where nobody knows.
         error_type: what a validator said, where one did.
         words: what happened.
     """
 
     failure: FailureClass
     position: int
-    ranks: tuple[int, ...] = ()
+    nodes: tuple[NodeId, ...] = ()
     error_type: ValidationError | None = None
     words: str = ""
 
@@ -115,6 +116,14 @@ Whatever it raises says that it did not work.
 """
 
 
+_AROUND: ContextVar[tuple[RecoveryManager, ...]] = ContextVar("_AROUND", default=())
+"""Managers whose actions are under way around here.
+
+A recovery inside of an action would wait for itself for ever. A context, because `asyncio.to_thread`
+hands it to its thread.
+"""
+
+
 class RecoveryManager:
     """Recovers one stream. May be called by several threads; they take turns.
 
@@ -169,10 +178,8 @@ class RecoveryManager:
         self._longest = longest_wait
         self._metrics = metrics
         # One recovery at a time: attempts have numbers that no two share, and a plan goes on where
-        # it was. It is not reentrant, because a recovery inside of an action would never end; who
-        # is inside says so instead of waiting for itself.
+        # it was.
         self._lock = threading.Lock()
-        self._inside = 0  # the thread that has it
         # Which step of the plan comes next, by place.
         self._next: Counter[tuple[int, FailureClass]] = Counter()
         self.attempts: list[Attempt] = []
@@ -182,7 +189,7 @@ class RecoveryManager:
         """How many attempts this stream may still have."""
         return self._budget - len(self.attempts)
 
-    def recover_from_corruption(self, mode: FailureMode) -> RecoveryResult:
+    def recover(self, failure_mode: FailureMode) -> RecoveryResult:
         """Try what the plan has against this, until something works or nothing is left.
 
         A step that does not raise has worked: an engine validates again inside of it, and raises
@@ -195,20 +202,37 @@ class RecoveryManager:
         Raises:
             Misused: called from inside of an action.
         """
-        if self._inside == threading.get_ident():
+        around = _AROUND.get()
+        if self in around:
             raise Misused(
                 "a recovery cannot begin inside another one; let the action raise, so that the"
                 " recovery takes the next step"
             )
         with self._lock:
-            self._inside = threading.get_ident()
+            token = _AROUND.set((*around, self))
             try:
-                return self._recover(mode)
+                return self._recover(failure_mode)
             finally:
-                self._inside = 0
+                _AROUND.reset(token)
 
-    def reinitialize_pipeline(self, affected: Sequence[int], *, position: int) -> bool:
-        """Have these ranks made anew, within the budget; whether that worked.
+    async def recover_from_corruption(self, failure_mode: FailureMode) -> RecoveryResult:
+        """`recover` in a thread, for callers that run an event loop.
+
+        A recovery whose caller is cancelled goes on: half of one would leave the pipeline between
+        two steps.
+        """
+        import asyncio  # here, so that whoever has no loop does not load it
+
+        return await asyncio.to_thread(self.recover, failure_mode)
+
+    async def reinitialize_pipeline(
+        self, affected_nodes: Sequence[NodeId], *, position: int = 0
+    ) -> bool:
+        """Have these nodes made anew, within the budget; gives whether that worked.
+
+        Args:
+            affected_nodes: to be made anew.
+            position: of the first token that is not good; attempts are counted for each.
 
         Raises:
             Misused: called from inside of an action.
@@ -216,10 +240,10 @@ class RecoveryManager:
         mode = FailureMode(
             failure=FailureClass.PERSISTENT,
             position=position,
-            ranks=tuple(affected),
+            nodes=tuple(affected_nodes),
             words="requested by the engine",
         )
-        return self.recover_from_corruption(mode).recovered
+        return (await self.recover_from_corruption(mode)).recovered
 
     def _recover(self, mode: FailureMode) -> RecoveryResult:
         done: list[Attempt] = []

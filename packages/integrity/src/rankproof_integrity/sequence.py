@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from .digest import digest, digest_of
 from .problem import OutOfStep
 from .records import (
     VALID,
     EnhancedTokenChunk,
-    SequenceValidationResult,
     ValidationError,
     ValidationResult,
     failure,
@@ -110,12 +109,6 @@ class SequenceIntegrityChecker:
             )
         self.append(token_id)
         return VALID
-
-    def check_sequence(self, chunks: Iterable[EnhancedTokenChunk]) -> SequenceValidationResult:
-        """Take them one after the other; what is not next is passed over, and named."""
-        results = [self.check(chunk) for chunk in chunks]
-        failures = tuple(result for result in results if not result.is_valid)
-        return SequenceValidationResult(length=len(results), failures=failures)
 
     def begin(self, *, epoch: int, position: int) -> None:
         """Go on under a later epoch from a position that is held: the ids from there on are

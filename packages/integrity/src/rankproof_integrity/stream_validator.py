@@ -1,8 +1,8 @@
 """StreamValidator: all validators of one stream of tokens, at a level.
 
 Off looks at nothing. Light: each chunk against its checksum, its id against the vocabulary, its
-position and epoch against what is next; the ids are chained. Full: what light does, and the text
-against the ids.
+position and epoch against what is next, and whether UTF-8 can encode its text; the ids are chained.
+Full: what light does, and the text against the ids.
 
 The level may follow from what is seen (`AdaptiveStrictness`), and the validation may run in a
 thread that the token path never waits for (`ValidationBeside`). Where that thread falls behind, it
@@ -22,7 +22,7 @@ from time import perf_counter
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
-from .encoding import UNSPELLABLE, EncodingValidator
+from .encoding import UNSPELLABLE, EncodingValidator, validate_text
 from .metrics import Metrics
 from .problem import Misused
 from .records import (
@@ -225,11 +225,6 @@ class ValidationBeside(Generic[Item]):
             self._caught_up(number - 1)
         self._queue.put((number, time.monotonic(), item))
         return True
-
-    @property
-    def fell_behind(self) -> bool:
-        """Return whether anything was passed over so far."""
-        return self._passed > 0
 
     @property
     def waiting(self) -> int:
@@ -436,6 +431,9 @@ class StreamValidator:
                 ),
                 self._blind,
             )
+        text = self._whole_text()
+        if not text.is_valid:
+            return text
         if self.level is Level.FULL and not self._compares and any(self._texts):
             return failure(
                 ValidationError.NOT_LOOKED_AT,
@@ -471,8 +469,10 @@ class StreamValidator:
                 ),
                 self.sequence.position,
             )
+        if self._blind is not None:
+            return self._tokens.validate_token(chunk)
         result = self._tokens.validate_id(chunk.token_id, chunk.sequence_position)
-        if result.error_type is not None or self._blind is not None:
+        if result.error_type is not None:
             return result
         if self._end is not None and chunk.sequence_position > self._end:
             return failure(
@@ -488,7 +488,13 @@ class StreamValidator:
         if chunk.finish_reason is not None or self._tokens.ends(chunk.token_id):
             self._end = chunk.sequence_position
             self._cut = chunk.finish_reason == "length"
-        return self._compared() if level is Level.FULL and self._compares else VALID
+        if level is Level.FULL and self._compares:
+            return self._compared()
+        return VALID if validate_text(chunk.text).error_type is None else self._whole_text()
+
+    def _whole_text(self) -> ValidationResult:
+        """Return whether UTF-8 can encode the text so far; its position is one of that text."""
+        return validate_text("".join(self._texts))
 
     def _compared(self) -> ValidationResult:
         """Compare what was not compared yet: after a time at light that is more than one."""

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
+from .encoding import validate_text
 from .problem import Misused
 from .records import (
     VALID,
@@ -22,7 +23,8 @@ from .records import (
     failure,
 )
 
-ARRAYS = ("numpy", "torch", "mlx")
+if TYPE_CHECKING:
+    from .corruption import CorruptionReport
 
 
 class SpecialPlace(StrEnum):
@@ -115,30 +117,64 @@ class TokenValidator:
             return VALID
         return self._judged(token_id, position)
 
-    def validate_token(self, chunk: EnhancedTokenChunk) -> ValidationResult:
-        """Return the id and the position of a chunk.
+    def validate_token(self, token: EnhancedTokenChunk) -> ValidationResult:
+        """Check the id of a token at its position, and that UTF-8 can encode its text.
 
-        Whether it changed on its way is another question: `chunk.intact`.
+        `token.intact` tells whether the token changed on its way, and `EncodingValidator` whether
+        the text is that of the id.
         """
-        return self.validate_id(chunk.token_id, chunk.sequence_position)
+        position = token.sequence_position
+        result = self.validate_id(token.token_id, position)
+        if not result.is_valid:
+            return result
+        text = validate_text(token.text)
+        if text.is_valid:
+            return text
+        words = f"the text at position {position} cannot be encoded: {text.words}"
+        return failure(ValidationError.NOT_UTF8, words, position)
 
-    def validate_sequence(self, chunks: Iterable[EnhancedTokenChunk]) -> SequenceValidationResult:
+    def validate_sequence(self, tokens: Iterable[EnhancedTokenChunk]) -> SequenceValidationResult:
         """All chunks of a stream, in the order given: each by itself, and that none stands behind
         one that ends it.
         """
         failures = []
         length = 0
         end = None
-        for chunk in chunks:
+        for token in tokens:
             length += 1
-            result = self.validate_token(chunk)
+            result = self.validate_token(token)
             if end is not None and result.is_valid:
-                result = self._after(end, chunk.sequence_position)
+                result = self._after(end, token.sequence_position)
             if not result.is_valid:
                 failures.append(result)
-            elif self.ends(int(chunk.token_id)):
-                end = chunk.sequence_position
+            elif self.ends(int(token.token_id)):
+                end = token.sequence_position
         return SequenceValidationResult(length=length, failures=tuple(failures))
+
+    def detect_corruption(
+        self,
+        text: str,
+        *,
+        ids: Sequence[int] | None = None,
+        decode: Callable[[list[int]], str] | None = None,
+    ) -> CorruptionReport | None:
+        """Return the gravest contradiction in an output, lost tokens before a lost text.
+
+        None: nothing contradicts the text. A `CorruptionDetector` also takes other records of an
+        output, and tells whether there was anything to compare the text with.
+
+        Args:
+            text: as the user would see it.
+            ids: that it was decoded from; without them only its encoding is checked.
+            decode: the text that ids spell.
+        """
+        # Here: its patterns take longer to compile than all else that a stream needs.
+        from .corruption import CorruptionDetector, CorruptionSeverity
+
+        detector = CorruptionDetector(tokens=self, decode=decode)
+        found = detector.analyze_output(text, ids=ids).corruptions
+        lost = (one for one in found if one.severity is CorruptionSeverity.TOKENS)
+        return next(lost, found[0] if found else None)
 
     def validate_ids(self, ids: Sequence[int] | Any, *, start: int = 0) -> SequenceValidationResult:
         """Ids in their order, the first at position `start`.
@@ -151,61 +187,27 @@ class TokenValidator:
         Raises:
             Misused: an array of another shape.
         """
-        if type(ids).__module__.partition(".")[0] in ARRAYS:
-            return self._array(ids, start)
+        if hasattr(ids, "tolist"):
+            shape = getattr(ids, "shape", (0,))
+            if len(shape) != 1:
+                raise Misused(
+                    f"ids have the shape {tuple(shape)}; pass each stream separately, as a"
+                    " one-dimensional array"
+                )
+            ids = ids.tolist()
         judged = [
             (at, token_id, self.validate_id(token_id, start + at))
             for at, token_id in enumerate(ids)
         ]
-        return self._judged_together(len(ids), judged, start)
+        failures = [result for _, _, result in judged if not result.is_valid]
+        ends = [at for at, one, result in judged if result.is_valid and self.ends(int(one))]
+        if ends and ends[0] + 1 < len(judged):
+            failures.append(self._after(start + ends[0], start + ends[0] + 1))
+        return SequenceValidationResult(length=len(judged), failures=tuple(failures))
 
     def ends(self, token_id: int) -> bool:
         """Return whether this id ends its stream."""
         return self._place.get(token_id) is SpecialPlace.LAST
-
-    def _array(self, ids: Any, start: int) -> SequenceValidationResult:
-        import numpy as np
-
-        values = np.asarray(ids.detach().cpu() if hasattr(ids, "detach") else ids)
-        if values.ndim != 1:
-            raise Misused(
-                f"ids have the shape {values.shape}; pass each stream separately, as a"
-                " one-dimensional array"
-            )
-        if values.dtype.kind not in "iu":
-            words = f"ids are of the dtype {values.dtype}, not of integers"
-            wrong = failure(ValidationError.NOT_AN_INTEGER, words, start)
-            return SequenceValidationResult(length=len(values), failures=(wrong,))
-        doubtful = (values < 0) | (values >= self.vocabulary)
-        if self._marked:
-            doubtful |= np.isin(values, np.fromiter(self._marked, dtype=np.int64))
-        doubtful[max(0, self.longest - start) :] = True
-        where = np.flatnonzero(doubtful)
-        judged = [
-            (int(at), values[at], self.validate_id(int(values[at]), start + int(at)))
-            for at in where
-        ]
-        return self._judged_together(len(values), judged, start)
-
-    def _judged_together(
-        self, length: int, judged: list[tuple[int, Any, ValidationResult]], start: int
-    ) -> SequenceValidationResult:
-        """Return what does not hold of these ids, and of the first behind one that ends the
-        stream.
-
-        Args:
-            length: how many ids there are.
-            judged: place, id and finding of each, or of all that may not be valid or end the
-                stream.
-            start: position of the first id.
-        """
-        failures = [result for _, _, result in judged if not result.is_valid]
-        ends = [
-            at for at, token_id, result in judged if result.is_valid and self.ends(int(token_id))
-        ]
-        if ends and ends[0] + 1 < length:
-            failures.append(self._after(start + ends[0], start + ends[0] + 1))
-        return SequenceValidationResult(length=length, failures=tuple(failures))
 
     def _judged(self, token_id: Any, position: int) -> ValidationResult:
         # A truth value is an integer to `operator.index` too.
