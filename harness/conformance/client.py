@@ -5,8 +5,6 @@ Bounded in bytes, chunks and time, because a server may be broken, or hostile.
 
 from __future__ import annotations
 
-import base64
-import re
 import socket
 import ssl
 import threading
@@ -18,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.conformance.answer import spelled
 from harness.conformance.exchange import Chunk, Ended, HTTPExchange, HTTPRequest, pack
+from harness.conformance.secret import KeyMask
 
 if TYPE_CHECKING:
     import httpx2
@@ -83,9 +82,7 @@ class Client:
             if base.startswith("https:")
             else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         )
-        secret = key if key is not None and len(key) >= SECRET_FROM else None
-        self._secret = secret
-        self._echo = _echo(secret) if secret else None
+        self._mask = KeyMask(key) if key is not None and len(key) >= SECRET_FROM else None
 
     def together(self, requests: Sequence[HTTPRequest]) -> list[HTTPExchange]:
         """Send requests at the same time; returns the exchanges in the order of the requests."""
@@ -143,7 +140,7 @@ class Client:
             struck=self._strike.facts() if request.strike and self._strike is not None else None,
         )
         # A server may say the key letter by letter, so that no bytes of the answer spell it.
-        if self._secret is not None and self._secret.lower() in spelled(exchange).lower():
+        if self._mask is not None and self._mask.is_in(spelled(exchange)):
             return exchange.model_copy(update={"chunks": [], "ended": "withheld"})
         return exchange
 
@@ -222,9 +219,7 @@ class Client:
         return kept
 
     def _masked(self, data: bytes) -> bytes:
-        if self._echo is None:
-            return data
-        return self._echo.sub(lambda found: b"*" * len(found[0]), data)
+        return data if self._mask is None else self._mask.masked(data)
 
 
 class Meter:
@@ -307,10 +302,3 @@ def _ended(error: Exception, *, began: bool) -> Ended:
     if isinstance(error, httpx2.NetworkError | OSError):
         return "reset"
     return "not HTTP"
-
-
-def _echo(secret: str) -> re.Pattern[bytes]:
-    """Return what finds a key in an answer: as it is, in other cases, and in base64."""
-    raw = secret.encode()
-    forms = [re.escape(raw), re.escape(base64.b64encode(raw).rstrip(b"="))]
-    return re.compile(b"|".join(forms), re.IGNORECASE)

@@ -86,7 +86,7 @@ class ConformanceSettings:
         mode: how an engine serves; `plain` where nothing is added to its arguments.
         model: name in requests; None: the only one that the server lists.
         tokenizer: folder with a tokenizer.json.
-        api_key: sent as a bearer token.
+        api_key: sent as a bearer token, to an address and never to an engine that is started here.
         rows: names of rows; empty: all that are not long.
         every: whether the long ones are asked too.
         may_break: whether rows may be asked that could harm a server that is not ours.
@@ -126,6 +126,13 @@ def demand_known(settings: ConformanceSettings) -> None:
     """Refuse what cannot be asked, before anything is made. Raises ConformanceError."""
     if odd := sorted(set(settings.rows) - set(ROWS)):
         raise ConformanceError(f"{odd[0]!r} is not a row; the rows are {', '.join(ROWS)}")
+    key = settings.api_key or ""
+    if not (key.isascii() and key.isprintable()) or " " in key:
+        # Without the key: whoever reads the message may keep it in a log.
+        raise ConformanceError(
+            "the API key contains a line end, a space or another character that an HTTP header"
+            " cannot hold; set the variable again, without it"
+        )
     if settings.release is None:
         base_of(settings.target)
         if settings.mode != PLAIN:
@@ -402,7 +409,8 @@ class RowsAsking:
                 client = Client(
                     base,
                     timeout=self._settings.timeout,
-                    key=None if is_own else self._settings.api_key,
+                    # What we start needs none, and what it prints is kept.
+                    key=None if is_own or process is not None else self._settings.api_key,
                     cpu_seconds=None if process is None else process.cpu_seconds,
                     strike=(
                         EngineStrike(process.processes, process.exit_code)

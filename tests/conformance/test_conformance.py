@@ -4,6 +4,7 @@ something was changed.
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import shutil
@@ -37,6 +38,7 @@ from harness.conformance.report import first_screen, render
 from harness.conformance.rows import ROWS
 from harness.conformance.rows.row import RowFinding, Word
 from harness.conformance.run import ConformanceError, ConformanceSettings, base_of, conform, older
+from harness.conformance.secret import KeyMask
 from harness.forms import manifest
 from harness.forms.digest import sha256
 from harness.record.model import PATH
@@ -51,7 +53,7 @@ from harness.trust.verification import Verification
 from tests.conformance.asking import odd_server
 
 CORE = ("completion", "stream-is-whole", "max-tokens", "greedy-repeat")
-KEY = "sk-secret-0123456789"
+KEY = "sk-Zq7~tOpSeCrEt+v9/0xY"
 
 
 @pytest.fixture(scope="module")
@@ -252,18 +254,62 @@ def test_what_a_server_writes_acts_on_no_terminal_and_no_reader(tmp_path: Path) 
 
 @pytest.mark.slow
 def test_the_key_is_in_no_file_of_a_report(correct: str, tmp_path: Path) -> None:
-    """Neither evidence nor record nor report holds it, though it was sent and echoed."""
+    """Neither evidence nor record nor report holds it, though it was sent and echoed: as it is, in
+    base64, and as other programs write JSON.
+    """
 
     def echo(handler: BaseHTTPRequestHandler, _body: bytes) -> None:
-        body = json.dumps({"error": {"message": handler.headers["authorization"]}}).encode()
-        handler.wfile.write(b"HTTP/1.1 401 No\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+        sent = handler.headers["authorization"]
+        coded = base64.b64encode(sent.encode()).decode()
+        value = {"message": f"{sent} {coded} {sent[7:]}"}
+        body = json.dumps({"error": value}).replace(f" {KEY}", f" {KEY}".replace("/", "\\/"))
+        head = f"HTTP/1.1 401 No\r\ncontent-length: {len(body)}\r\n\r\n"
+        handler.wfile.write((head + body).encode())
 
     with odd_server(echo) as base:
         folder = made(base, tmp_path, model="m", key=None, api_key=KEY).folder
     files = [path for path in folder.rglob("*") if path.is_file()]
     assert len(files) >= 6
-    assert not [path for path in files if KEY.encode() in path.read_bytes()]
+    mask = KeyMask(KEY)
+    for path in files:
+        data = path.read_bytes()
+        assert mask.masked(data) == data, path
     assert b"****" in (folder / "evidence/rows/completion/bare-1.jsonl").read_bytes()
+
+
+LOGGING = """
+import sys, http.server
+class LoggingHandler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers()
+    def do_POST(self):
+        print("headers", dict(self.headers), flush=True); self.send_error(500)
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), LoggingHandler).serve_forever()
+"""
+
+
+@pytest.mark.slow
+def test_no_engine_that_is_started_here_gets_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It needs none, and what it prints is part of the evidence."""
+    chatty = ServedEngine(library="json", arguments=("-c", LOGGING, "{port}"), distributions=())
+    monkeypatch.setitem(ENGINES, "chatty", chatty)
+    settings = ConformanceSettings(target="chatty", results=tmp_path, api_key=KEY)
+    folder = conform(settings, None, lambda _: None).folder
+    log = (folder / "evidence/engine.log").read_text()
+    assert "headers" in log
+    assert "authorization" not in log.lower()
+
+
+@pytest.mark.parametrize("key", [f"{KEY}\r", f"{KEY}\n", "sk two words", "sk-schlüssel"])
+def test_a_key_that_no_header_can_hold_is_refused_without_saying_it(
+    correct: str, tmp_path: Path, key: str
+) -> None:
+    """The library that sends it would write it into its error."""
+    with pytest.raises(ConformanceError, match="line end") as refused:
+        made(correct, tmp_path, api_key=key)
+    assert key.split()[-1] not in str(refused.value)
 
 
 @pytest.mark.whole
