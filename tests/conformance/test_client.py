@@ -13,7 +13,9 @@ from harness.conformance import client as client_module
 from harness.conformance.answer import read
 from harness.conformance.client import Client
 from harness.conformance.exchange import COMPLETIONS, post
-from tests.conformance.asking import ask, odd_server
+from harness.conformance.rows import ROWS
+from harness.conformance.rows.row import drive
+from tests.conformance.asking import ask, known_to, odd_server
 
 KEY = "sk-Zq7~tOpSeCrEt+v9/0xY"
 TIMEOUT = 1.0
@@ -197,9 +199,12 @@ def test_an_answer_that_spells_the_key_letter_by_letter_is_not_kept(how: str) ->
             handler.wfile.write(f"data: {json.dumps({'choices': [choice]})}\n\n".encode())
 
     with odd_server(spell) as base:
-        exchange = Client(base, key=KEY).send(post("plain", COMPLETIONS, {"stream": True}))
+        client = Client(base, key=KEY)
+        exchange = client.send(post("plain", COMPLETIONS, {"stream": True}))
+        found = drive(ROWS["completion"], known_to("completion"), client.together)
     assert (exchange.ended, exchange.chunks) == ("withheld", [])
     assert read(exchange).error
+    assert (found.word, found.about) == ("CANNOT TELL", "withheld")
 
 
 def test_nobody_listening_is_told() -> None:

@@ -151,7 +151,12 @@ def drive(
     try:
         requests = next(asking)
         while True:
-            requests = asking.send(send(requests))
+            exchanges = send(requests)
+            if any(exchange.ended == "withheld" for exchange in exchanges):
+                # Nothing is known of an answer that is not kept, so it accuses nobody.
+                fact = "an answer spells the API key, so nothing of it was kept"
+                return RowFinding(word="CANNOT TELL", about="withheld", fact=fact)
+            requests = asking.send(exchanges)
     except StopIteration as end:
         finding: RowFinding = end.value
         return finding
