@@ -129,7 +129,7 @@ def read(exchange: HTTPExchange) -> Answer:
         answer.error = f"no answer ({exchange.ended})"
         return answer
     if exchange.status != 200:
-        answer.error = f"{exchange.status}: {_message(exchange)}"
+        answer.error = f"status {exchange.status}: {_message(exchange)}"
         return answer
     if exchange.ended not in ("complete", "left"):
         answer.error = f"the answer did not end well ({exchange.ended})"

@@ -254,6 +254,10 @@ def word_of(findings: Sequence[RowFinding]) -> tuple[Word, RowFinding]:
         return "VIOLATES", violating[0]
     if violating:
         return "CANNOT TELL", violating[0]
+    unasked = [finding for finding in findings if finding.word == "NOT ASKED"]
+    if unasked and all(finding.word in ("NOT ASKED", "CONFORMS") for finding in findings):
+        # An answer was over too soon, in one repetition or in all: no promise was tested there.
+        return "NOT ASKED", unasked[0]
     for word in ("CANNOT TELL", "REFUSES", "CONFORMS"):
         alike = [finding for finding in findings if finding.word == word]
         if len(alike) == len(findings):
@@ -279,7 +283,7 @@ def is_lost(findings: Sequence[RowFinding]) -> bool:
 def places_after(bare: Sequence[RowFinding]) -> tuple[Where, ...]:
     """Return where the control of a row is tried, after what the server itself did."""
     word, _ = word_of(bare)
-    if word == "CANNOT TELL":
+    if word in ("CANNOT TELL", "NOT ASKED"):
         return ()
     return ON_SERVER[1:] if word == "CONFORMS" else ON_OWN
 

@@ -65,6 +65,8 @@ WORDS: Final = [
     "mirror",
 ]
 SHOWN: Final = 60
+LEAST_MS: Final = 200
+"""Milliseconds of an answer below which nobody can wait for it, or leave in the middle of it."""
 
 
 class Setting(Model):
@@ -252,12 +254,16 @@ def honoured(request: HTTPRequest) -> Asking[Answer]:
     if answer.is_answer:
         return answer
     if answer.is_refusal:
-        raise Judged("REFUSES", "refused", f"{request.label}: {answer.error}")
+        raise refused(request, answer)
+    told = f"request {request.label!r}: {answer.error}"
     if exchange.ended == "timed out" or answer.status in BUSY:
-        raise Judged("CANNOT TELL", "unanswered", f"{request.label}: {answer.error}")
-    raise Judged(
-        "VIOLATES", "error", f"{request.label}: neither an answer nor a refusal: {answer.error}"
-    )
+        raise Judged("CANNOT TELL", "unanswered", told)
+    raise Judged("VIOLATES", "error", f"{told}, which is neither an answer nor a refusal")
+
+
+def refused(request: HTTPRequest, answer: Answer) -> Judged:
+    """Return that a server says clearly that it does not do what a request asks for."""
+    return Judged("REFUSES", "refused", f"request {request.label!r}: {answer.error}")
 
 
 def demand_same(about: str, what: str, whole: object, other: object) -> None:

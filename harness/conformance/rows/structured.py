@@ -109,7 +109,7 @@ def ask_json_object(setting: Setting) -> Asking[RowFinding]:
     of_stream = _demand_object(stream.text, stream.finish, "the streamed answer")
     # Values and not texts: a server may write the whole answer anew, with other spaces.
     demand_same("text", "object", of_whole, of_stream)
-    return conforms(f"{shown(whole.text)}, the same when streamed")
+    return conforms(f"{shown(whole.text)}, the same object when streamed")
 
 
 def ask_json_schema(setting: Setting) -> Asking[RowFinding]:
@@ -124,7 +124,7 @@ def ask_json_schema(setting: Setting) -> Asking[RowFinding]:
         _demand_schema(value, what)
         found.append(value)
     demand_same("text", "object", *found)
-    return conforms(f"{shown(whole.text)}, the same when streamed")
+    return conforms(f"{shown(whole.text)}, the same object when streamed")
 
 
 def _demand_call(answer: Answer, mode: str) -> Any:
@@ -183,6 +183,7 @@ def ask_tools(setting: Setting) -> Asking[RowFinding]:
     count = made // 2
     if count == 0:
         return conforms(f"{TOOL}({of_whole}), the same when streamed")
+    tried: list[str] = []
     for is_streamed, mode in ((False, "whole"), (True, "streamed")):
         cut = more | {"max_tokens": count}
         # A server may refuse what it knows to be too short for a call.
@@ -190,4 +191,7 @@ def ask_tools(setting: Setting) -> Asking[RowFinding]:
         answer = yield from one(request)
         if answer.is_answer:
             _demand_cut(answer, count, of_whole, mode)
-    return conforms(f"{TOOL}({of_whole}), the same when streamed; cut at {plural(count, 'token')}")
+            tried.append(mode)
+    limit = f"a limit of {plural(count, 'token')}"
+    how = f"with {limit}, {' and '.join(tried)}" if tried else f"{limit} is refused"
+    return conforms(f"{TOOL}({of_whole}), the same when streamed; {how}")
