@@ -54,6 +54,7 @@ class Client:
     Args:
         base: its address without /v1.
         timeout: seconds for one whole exchange.
+        until: when the last exchange has to end, as `time.monotonic` says; None: never.
         key: sent as a bearer token; None: nothing is.
         cpu_seconds: processor time that the server used so far, where we started it.
         strike: what can be done to its processes, likewise.
@@ -64,6 +65,7 @@ class Client:
         base: str,
         *,
         timeout: float = 60.0,
+        until: float | None = None,
         key: str | None = None,
         cpu_seconds: Callable[[], float] | None = None,
         strike: EngineStrike | None = None,
@@ -73,6 +75,7 @@ class Client:
 
         self.base = base
         self.timeout = timeout
+        self._until = until
         self._key = key
         self._cpu_seconds = cpu_seconds
         self._strike = strike
@@ -107,7 +110,10 @@ class Client:
         answer: list[httpx2.Response] = []
         detail = ""
         meter = Meter(self._cpu_seconds if request.leave_after_ms is not None else None)
-        with _deadline(self.timeout) as deadline:
+        seconds = self.timeout
+        if self._until is not None:
+            seconds = max(0.0, min(seconds, self._until - time.monotonic()))
+        with _deadline(seconds) as deadline:
             try:
                 ended = self._take(request, begun, chunks, answer, deadline, meter)
             except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError) as error:

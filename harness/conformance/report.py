@@ -5,14 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from harness.conformance.record import (
-    LOG,
-    PATH,
-    REPETITIONS,
-    ConformanceRecord,
-    ControlResult,
-    RowResult,
-)
+from harness.conformance.judgement import REPETITIONS, ControlResult
+from harness.conformance.record import LOG, PATH, ConformanceRecord, RowResult
 from harness.forms.text import bounded, plural, visible
 from harness.report.blocks import (
     Block,
