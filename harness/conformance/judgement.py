@@ -19,8 +19,10 @@ Where = Literal["bare", "proxy", "defect", "own", "own-proxy", "own-defect"]
 WHERES: Final[tuple[Where, ...]] = get_args(Where)
 ON_SERVER: Final[tuple[Where, Where, Where]] = ("bare", "proxy", "defect")
 ON_OWN: Final[tuple[Where, Where, Where]] = ("own", "own-proxy", "own-defect")
+# Kinds that no row finds alone.
+SOMETIMES: Final = "sometimes"
 UNSTEADY: Final = "unsteady"
-UNCONTROLLED: Final = "without a control"
+UNCONTROLLED: Final = "uncontrolled"
 
 
 class ControlResult(Model):
@@ -119,7 +121,7 @@ def judge_row(
     count = f"{violated} of {REPETITIONS}"
     control = None if word == "NOT ASKED" else _control(row, places, word)
     if word == "CANNOT TELL" and violated:
-        about = "sometimes"
+        about = SOMETIMES
         fact = f"violated in {violated} of {REPETITIONS} repetitions: {fact}"
     if word == "VIOLATES" and row.compares & set(unsteady) and about in TEXTUAL:
         word, about = "CANNOT TELL", UNSTEADY

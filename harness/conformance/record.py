@@ -207,10 +207,10 @@ class ConformanceRecord(SeriesRecord):
 
     @property
     def name(self) -> str:
-        """The server: engine with its version and mode, or the address."""
+        """The server: engine with its version and mode, or the address of its API."""
         server = self.facts.server
         if server.engine is None:
-            return server.base
+            return f"{server.base}/v1"
         number = next(iter(server.versions.values()), "")
         name = f"{server.engine} {number}" if number else server.requested
         return name if server.mode == PLAIN else f"{name} ({server.mode})"

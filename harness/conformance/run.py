@@ -225,7 +225,7 @@ def older(record: ConformanceRecord) -> AgainstFacts:
     return AgainstFacts(
         id=record.facts.id,
         record=sha256(record.encode()),
-        server=record.facts.server.engine or record.facts.server.base,
+        server=record.name,
         words={row.name: row.word for row in record.rows},
     )
 

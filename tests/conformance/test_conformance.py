@@ -130,6 +130,10 @@ def test_a_report_is_verified_by_whoever_has_its_folder(signed: Path, key: Path)
     assert found.ok, found.steps
     assert "its plan matches this version" in str(found.steps)
     record = ConformanceRecord.decode((signed / PATH).read_bytes())
+    base = record.facts.server.base
+    # The address as a client is given it, readable also where nobody renders the report.
+    title = f"# Conformance of `{base}/v1`\n\n**FAIL**: "
+    assert (signed / "report.md").read_text().startswith(title)
     assert record.verdict == "FAIL"
     assert [row.name for row in record.of("VIOLATES")] == ["n"]
     assert [row.name for row in record.of("CONFORMS")] == list(CORE)
@@ -162,9 +166,11 @@ def test_what_was_changed_is_refused_under_a_good_signature(
                 exchanges[-1] = last.model_copy(update={"request": asked})
             return write_lines(exchanges)
         if name == PATH and what == "record":
-            return data.replace(
-                b'"word": "VIOLATES",\n   "fact"', b'"word": "CONFORMS",\n   "fact"'
+            changed = data.replace(
+                b'"word": "VIOLATES",\n   "about": "count"', b'"word": "CONFORMS",\n   "about": ""'
             )
+            assert changed != data
+            return changed
         if name == FACTS and what == "facts":
             facts = json.loads(data)
             facts["asked"].remove("n")

@@ -49,7 +49,7 @@ LEAST_OWN: Final = 8
 """Characters of a text that belongs to one prompt alone."""
 PROMPTS: Final = 3
 SEEDS: Final = (1, 2, 3, 4)
-LONG_ANSWERS: Final = (250, 2000, 8000)
+LONG_ANSWERS: Final = (120, 1000, 8000)
 """Tokens of the long answer, and of longer ones for a server that makes it in no time."""
 COUNTING: Final = "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20"
 """What few models stop to continue."""
@@ -78,7 +78,7 @@ def ask_long_beside_short(setting: Setting) -> Asking[RowFinding]:
         request = completion(setting, "alone", prompt=prompt, max_tokens=TOKENS, **more)
         alone.append((yield from steady(request)))
     if len({answer.text for answer in alone}) < len(prompts):
-        raise Judged("CANNOT TELL", "alike", "two prompts have the same answer")
+        raise Judged("CANNOT TELL", "same", "two prompts have the same answer")
     found: list[RowFinding] = []
     fact = f"{WORDS_OF_LONG} words beside {SHORTS} prompts of {WORDS_OF_SHORT}, in both orders"
     for which, is_late in (("first", [False, True]), ("last", [True, False])):

@@ -75,7 +75,7 @@ def ask_no_cross_talk(setting: Setting) -> Asking[RowFinding]:
             )
         alone.append(answers[0])
     if len(set(alone)) < CLIENTS:
-        raise Judged("CANNOT TELL", "alike", "two prompts have the same answer")
+        raise Judged("CANNOT TELL", "same", "two prompts have the same answer")
     streams = [
         streamed(setting, request.label, prompt=prompt, max_tokens=12)
         for request, prompt in zip(requests, prompts, strict=True)
@@ -107,7 +107,7 @@ def ask_no_cross_talk(setting: Setting) -> Asking[RowFinding]:
             f"{moved} of {2 * CLIENTS} texts differ from those that the clients got alone, and none"
             " is another client's"
         )
-        raise Judged("CANNOT TELL", "differs", fact)
+        raise Judged("CANNOT TELL", "moved", fact)
     return conforms(f"{2 * CLIENTS} concurrent clients got the texts they got alone")
 
 

@@ -27,6 +27,7 @@ from harness.conformance.rows.row import (
     Judged,
     RowFinding,
     Setting,
+    all_alike,
     chat,
     completion,
     conforms,
@@ -117,7 +118,7 @@ def ask_chat_messages(setting: Setting) -> Asking[RowFinding]:
                 least = answer
     if not changed:
         fact = "neither earlier messages nor a system message changed the answer"
-        raise Judged("VIOLATES" if setting.samples else "CANNOT TELL", "dropped", fact)
+        raise all_alike(setting, "dropped", fact)
     tokens = f"prompt tokens grew in {counted} of {chats} chats"
     if not counted:
         tokens = "the server does not count prompt tokens"
@@ -156,7 +157,7 @@ def ask_chat_seed(setting: Setting) -> Asking[RowFinding]:
     demand_same("streamed", "seed 1", found["seed 1"], stream.text)
     if len(set(found.values())) == 1:
         fact = "3 seeds returned the same text at temperature 1"
-        raise Judged("VIOLATES" if setting.samples else "CANNOT TELL", "ignored", fact)
+        raise all_alike(setting, "ignored", fact)
     demand_distinct(found, setting)
     return conforms(
         f"seeds 1 and 0 repeat, 1 also streamed; 3 seeds returned {len(set(found.values()))} texts"
@@ -201,7 +202,7 @@ def ask_temperature(setting: Setting) -> Asking[RowFinding]:
         if len(hot) == 1:
             how = " (that of temperature 0)" if cold[0].text in hot else ""
             fact = f"{mode}: {SAMPLES} samples at temperature {HOT} are the same text{how}"
-            raise Judged("VIOLATES" if setting.samples else "CANNOT TELL", "ignored", fact)
+            raise all_alike(setting, "ignored", fact)
         counts.append(f"{mode} {plural(len(hot), 'text')}")
     modes = f"one text in each of {len(counts)} modes"
     return conforms(f"temperature 0: {modes}; {HOT}: {', '.join(counts)}")

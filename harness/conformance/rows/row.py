@@ -98,7 +98,8 @@ class RowFinding(Model):
     """What one repetition of a row found.
 
     Attributes:
-        about: the difference in one word, which the control of the row states.
+        about: the kind of difference, of `harness.conformance.rows.kinds`. The control of the row
+            states which one it has to find.
         fact: in a sentence.
     """
 
@@ -264,6 +265,13 @@ def honoured(request: HTTPRequest) -> Asking[Answer]:
 def refused(request: HTTPRequest, answer: Answer) -> Judged:
     """Return that a server says clearly that it does not do what a request asks for."""
     return Judged("REFUSES", "refused", f"request {request.label!r}: {answer.error}")
+
+
+def all_alike(setting: Setting, about: str, fact: str) -> Judged:
+    """Return what to say of texts that should not all be the same: a model may be sure of one."""
+    if setting.samples:
+        return Judged("VIOLATES", about, fact)
+    return Judged("CANNOT TELL", "one text", fact)
 
 
 def demand_same(about: str, what: str, whole: object, other: object) -> None:
