@@ -45,7 +45,7 @@ def screen(record: ConformanceRecord) -> list[Block]:
     blocks: list[Block] = []
     for say in (_fact, _kind, _nothing):
         blocks = [_question(record), *_found(record, say), Terms(tuple(_rest(record)))]
-        if _height(blocks) <= LINES:
+        if height(blocks) <= LINES:
             break
     return blocks
 
@@ -73,10 +73,13 @@ def _question(record: ConformanceRecord) -> Terms:
     return Terms(tuple(rows))
 
 
+def is_brief(fact: str) -> bool:
+    """Whether a fact is short, and was not shortened already."""
+    return len(visible(fact)) <= FACT and "..." not in fact
+
+
 def _fact(row: RowResult) -> str:
-    """Return what was found, unless it is long or was shortened already."""
-    shown = visible(row.fact)
-    return row.fact if len(shown) <= FACT and "..." not in shown else _kind(row)
+    return row.fact if is_brief(row.fact) else _kind(row)
 
 
 def _kind(row: RowResult) -> str:
@@ -150,7 +153,7 @@ def _untested(record: ConformanceRecord) -> Iterator[Part]:
     yield f"rare failures: each row was tested {REPETITIONS} times."
 
 
-def _height(blocks: Sequence[Block]) -> int:
+def height(blocks: Sequence[Block]) -> int:
     """Return lines on a terminal, or some more: the same for everybody who renders the report."""
     lines = len(blocks)
     for block in blocks:
