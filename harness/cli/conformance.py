@@ -65,9 +65,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--within",
         type=_seconds,
-        default=300.0,
         metavar="SECONDS",
-        help="time limit for all rows; rows not started by then are not tested (default: 300)",
+        help=(
+            "time limit for all rows; rows not finished by then are not tested (default: 150, or"
+            " 900 with --all)"
+        ),
     )
     parser.add_argument(
         "--against",
@@ -103,6 +105,8 @@ def main(options: argparse.Namespace) -> int:
     from harness.conformance.engine import EngineError
     from harness.conformance.report import first_screen
     from harness.conformance.run import (
+        WITHIN,
+        WITHIN_ALL,
         ConformanceError,
         ConformanceSettings,
         conform,
@@ -128,7 +132,7 @@ def main(options: argparse.Namespace) -> int:
             every=options.all,
             may_break=options.may_break_it,
             timeout=options.timeout,
-            within=options.within,
+            within=options.within or (WITHIN_ALL if options.all else WITHIN),
             seed=options.seed,
         )
         before = None

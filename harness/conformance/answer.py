@@ -129,7 +129,7 @@ def read(exchange: HTTPExchange) -> Answer:
         answer.error = f"no answer ({exchange.ended})"
         return answer
     if exchange.status != 200:
-        answer.error = f"{exchange.status}: {_message(exchange)}"
+        answer.error = f"status {exchange.status}: {_message(exchange)}"
         return answer
     if exchange.ended not in ("complete", "left"):
         answer.error = f"the answer did not end well ({exchange.ended})"
@@ -146,14 +146,41 @@ def read(exchange: HTTPExchange) -> Answer:
 
 
 def spelled(exchange: HTTPExchange) -> str:
-    """Return every text of an answer, joined: what a reader of it would see."""
+    """Return every text of an answer, joined: what a reader of it would see.
+
+    Also of fields that no row reads: the texts of one field, over all items of its lists and all
+    events of a stream.
+    """
     answer = read(exchange)
     tokens = [token.token for choice in answer.choices.values() for token in choice.logprobs or ()]
     texts = [choice.text for choice in answer.choices.values()]
     calls = [
         call.name + call.arguments for choice in answer.choices.values() for call in choice.tools
     ]
-    return "\n".join([answer.error, *answer.problems, *texts, *calls, "".join(tokens)])
+    fields: dict[str, str] = {}
+    body = exchange.body()
+    for data in (body, *events(body)[0]):
+        try:
+            value = strict_json(data)
+        except ValueError:
+            continue
+        for name, text in _fields(value):
+            fields[name] = fields.get(name, "") + text
+    joined = [*texts, *calls, "".join(tokens), *fields.values()]
+    return "\n".join([answer.error, *answer.problems, *joined])
+
+
+def _fields(value: Any) -> Iterator[tuple[str, str]]:
+    """Yield each text in a value with the names of the fields that it is in."""
+    left = [("", value)]
+    while left:
+        name, one = left.pop()
+        if isinstance(one, str):
+            yield name, one
+        elif isinstance(one, dict):
+            left += [(f"{name}/{key}", inner) for key, inner in reversed(one.items())]
+        elif isinstance(one, list):
+            left += [(name, inner) for inner in reversed(one)]
 
 
 def events(body: bytes) -> tuple[list[str], list[str]]:

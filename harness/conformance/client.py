@@ -5,8 +5,6 @@ Bounded in bytes, chunks and time, because a server may be broken, or hostile.
 
 from __future__ import annotations
 
-import base64
-import re
 import socket
 import ssl
 import threading
@@ -18,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.conformance.answer import spelled
 from harness.conformance.exchange import Chunk, Ended, HTTPExchange, HTTPRequest, pack
+from harness.conformance.secret import KeyMask
 
 if TYPE_CHECKING:
     import httpx2
@@ -55,6 +54,7 @@ class Client:
     Args:
         base: its address without /v1.
         timeout: seconds for one whole exchange.
+        until: when the last exchange has to end, as `time.monotonic` says; None: never.
         key: sent as a bearer token; None: nothing is.
         cpu_seconds: processor time that the server used so far, where we started it.
         strike: what can be done to its processes, likewise.
@@ -65,6 +65,7 @@ class Client:
         base: str,
         *,
         timeout: float = 60.0,
+        until: float | None = None,
         key: str | None = None,
         cpu_seconds: Callable[[], float] | None = None,
         strike: EngineStrike | None = None,
@@ -74,6 +75,7 @@ class Client:
 
         self.base = base
         self.timeout = timeout
+        self._until = until
         self._key = key
         self._cpu_seconds = cpu_seconds
         self._strike = strike
@@ -83,9 +85,7 @@ class Client:
             if base.startswith("https:")
             else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         )
-        secret = key if key is not None and len(key) >= SECRET_FROM else None
-        self._secret = secret
-        self._echo = _echo(secret) if secret else None
+        self._mask = KeyMask(key) if key is not None and len(key) >= SECRET_FROM else None
 
     def together(self, requests: Sequence[HTTPRequest]) -> list[HTTPExchange]:
         """Send requests at the same time; returns the exchanges in the order of the requests."""
@@ -110,7 +110,10 @@ class Client:
         answer: list[httpx2.Response] = []
         detail = ""
         meter = Meter(self._cpu_seconds if request.leave_after_ms is not None else None)
-        with _deadline(self.timeout) as deadline:
+        seconds = self.timeout
+        if self._until is not None:
+            seconds = max(0.0, min(seconds, self._until - time.monotonic()))
+        with _deadline(seconds) as deadline:
             try:
                 ended = self._take(request, begun, chunks, answer, deadline, meter)
             except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError) as error:
@@ -143,7 +146,7 @@ class Client:
             struck=self._strike.facts() if request.strike and self._strike is not None else None,
         )
         # A server may say the key letter by letter, so that no bytes of the answer spell it.
-        if self._secret is not None and self._secret.lower() in spelled(exchange).lower():
+        if self._mask is not None and self._mask.is_in(spelled(exchange)):
             return exchange.model_copy(update={"chunks": [], "ended": "withheld"})
         return exchange
 
@@ -222,9 +225,7 @@ class Client:
         return kept
 
     def _masked(self, data: bytes) -> bytes:
-        if self._echo is None:
-            return data
-        return self._echo.sub(lambda found: b"*" * len(found[0]), data)
+        return data if self._mask is None else self._mask.masked(data)
 
 
 class Meter:
@@ -307,10 +308,3 @@ def _ended(error: Exception, *, began: bool) -> Ended:
     if isinstance(error, httpx2.NetworkError | OSError):
         return "reset"
     return "not HTTP"
-
-
-def _echo(secret: str) -> re.Pattern[bytes]:
-    """Return what finds a key in an answer: as it is, in other cases, and in base64."""
-    raw = secret.encode()
-    forms = [re.escape(raw), re.escape(base64.b64encode(raw).rstrip(b"="))]
-    return re.compile(b"|".join(forms), re.IGNORECASE)

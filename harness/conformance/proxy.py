@@ -199,9 +199,10 @@ class ProxyHandler(BaseHTTPRequestHandler):
         try:
             connection.request(self.command, f"{parts.path}{self.path}", body or None, headers)
             response = connection.getresponse()
-            self._answer(response)
             if self.defect.breaks_after == "refusal" and response.status >= 400:
+                # Before the client has its answer: it asks again at once.
                 self.broken.set()
+            self._answer(response)
         except (OSError, http.client.HTTPException):
             # What the server does to us is what the client has to see: an answer that ends early.
             self._reset()

@@ -6,10 +6,9 @@ Every row is run again over its exchanges, so the record cannot say what they do
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import ClassVar, Final, Literal, get_args
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import ClassVar, Final, Literal
 
-from harness.conformance.answer import read as read_answer
 from harness.conformance.correct import MODEL as CORRECT
 from harness.conformance.correct import chat_prompt
 from harness.conformance.exchange import (
@@ -20,10 +19,18 @@ from harness.conformance.exchange import (
     read_lines,
     unpack,
 )
+from harness.conformance.judgement import (
+    ON_OWN,
+    REPETITIONS,
+    WHERES,
+    ControlResult,
+    RepeatedTexts,
+    Where,
+    judge_row,
+    places_after,
+)
 from harness.conformance.rows import ROWS
 from harness.conformance.rows.row import (
-    LATER,
-    TEXTUAL,
     ConformanceRow,
     RowFinding,
     Setting,
@@ -38,7 +45,6 @@ from harness.series.series import SeriesFacts, SeriesRecord
 
 PATH: Final = "evidence/conformance.json"
 LOG: Final = "evidence/engine.log"
-REPETITIONS: Final = 3
 FORMAT: Final = 1
 CURLS_SHOWN: Final = 2
 PLAIN: Final = "plain"
@@ -49,13 +55,10 @@ NOT_NAMED: Final = "not named with --rows"
 ONLY_WITH_ALL: Final = "tested only with --all"
 MAY_HARM: Final = "it may harm the server, so it is tested only with --may-break-it"
 LOST: Final = "the engine could not be started again"
-"""Begins a reason. It says something of the server, unlike the others, so nothing passes with it."""
+UNFINISHED: Final = "no time was left for its other repetitions"
+"""Begin reasons. They say something of the server, unlike the others, so nothing passes with them."""
 
-Where = Literal["bare", "proxy", "defect", "own", "own-proxy", "own-defect"]
-WHERES: Final[tuple[Where, ...]] = get_args(Where)
 Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE"]
-ON_SERVER: Final[tuple[Where, Where, Where]] = ("bare", "proxy", "defect")
-ON_OWN: Final[tuple[Where, Where, Where]] = ("own", "own-proxy", "own-defect")
 Read = Callable[[str], bytes]
 
 
@@ -162,26 +165,11 @@ class ConformanceFacts(SeriesFacts):
         )
 
 
-class ControlResult(Model):
-    """Whether a row was shown to see its defect.
-
-    Attributes:
-        shown: whether it counts.
-        on: the server that it was shown on.
-        does: what the proxy did wrong.
-        fact: what the row found there, or why it does not count.
-    """
-
-    shown: bool
-    on: Literal["this server", "our correct server", "no server"]
-    does: str
-    fact: str
-
-
 class RowResult(Model):
     """One row.
 
     Attributes:
+        about: the difference in one word; empty where there is none.
         fact: what was found, in a sentence.
         requests: that were sent for it, with its control.
         count: repetitions that violated, of all: `2 of 3`.
@@ -193,6 +181,7 @@ class RowResult(Model):
     name: str
     promises: str
     word: Word
+    about: str
     fact: str
     requests: int
     count: str
@@ -218,10 +207,10 @@ class ConformanceRecord(SeriesRecord):
 
     @property
     def name(self) -> str:
-        """The server: engine with its version and mode, or the address."""
+        """The server: engine with its version and mode, or the address of its API."""
         server = self.facts.server
         if server.engine is None:
-            return server.base
+            return f"{server.base}/v1"
         number = next(iter(server.versions.values()), "")
         name = f"{server.engine} {number}" if number else server.requested
         return name if server.mode == PLAIN else f"{name} ({server.mode})"
@@ -247,43 +236,6 @@ def evidence_path(row: str, where: Where, repetition: int) -> str:
     return f"evidence/rows/{row}/{where}-{repetition + 1}.jsonl"
 
 
-def word_of(findings: Sequence[RowFinding]) -> tuple[Word, RowFinding]:
-    """Return what several repetitions say together, and the one that says it."""
-    violating = [finding for finding in findings if finding.word == "VIOLATES"]
-    if len(violating) == len(findings) or is_lost(findings):
-        return "VIOLATES", violating[0]
-    if violating:
-        return "CANNOT TELL", violating[0]
-    for word in ("CANNOT TELL", "REFUSES", "CONFORMS"):
-        alike = [finding for finding in findings if finding.word == word]
-        if len(alike) == len(findings):
-            return alike[0].word, alike[0]
-        if alike:
-            return "CANNOT TELL", alike[0]
-    raise AssertionError("no repetition")
-
-
-def is_lost(findings: Sequence[RowFinding]) -> bool:
-    """Whether a row lost the server for good: no repetition behind that got an answer.
-
-    A server that somebody else started cannot be started again for the next repetition.
-    """
-    words = [finding.word for finding in findings]
-    count = words.count("VIOLATES")
-    if not 0 < count < len(findings) or words[:count] != ["VIOLATES"] * count:
-        return False
-    is_dead = all(finding.about == "dead" for finding in findings[:count])
-    return is_dead and all(finding.about == "unanswered" for finding in findings[count:])
-
-
-def places_after(bare: Sequence[RowFinding]) -> tuple[Where, ...]:
-    """Return where the control of a row is tried, after what the server itself did."""
-    word, _ = word_of(bare)
-    if word == "CANNOT TELL":
-        return ()
-    return ON_SERVER[1:] if word == "CONFORMS" else ON_OWN
-
-
 def assemble(read: Read, names: Collection[str], facts: ConformanceFacts) -> ConformanceRecord:
     """Judge every row again from the exchanges.
 
@@ -302,11 +254,12 @@ def assemble(read: Read, names: Collection[str], facts: ConformanceFacts) -> Con
         expected |= replays[name].files
     if odd := sorted(set(names) - expected):
         raise RecordError(f"{odd[0]} does not belong to any row that was tested")
-    unsteady = unsteady_in(bare)
+    texts = RepeatedTexts()
+    texts.add(bare)
     for row in ROWS.values():
         replay = replays.get(row.name)
         if replay is not None:
-            results.append(replay.result(unsteady))
+            results.append(replay.result(texts.unsteady))
         elif row.name not in facts.unasked:
             raise RecordError(f"{PATH} does not say why {row.name} was not tested")
         else:
@@ -316,7 +269,7 @@ def assemble(read: Read, names: Collection[str], facts: ConformanceFacts) -> Con
         facts=facts,
         rows=results,
         verdict=verdict_of(results),
-        unsteady="; ".join(unsteady.values()),
+        unsteady="; ".join(texts.unsteady.values()),
         tells=list(_tells(bare)),
     )
 
@@ -327,32 +280,9 @@ def verdict_of(rows: Sequence[RowResult]) -> Verdict:
         return "FAIL"
     for row in rows:
         good = ("CONFORMS",) if ROWS[row.name].is_core else ("CONFORMS", "REFUSES", "NOT ASKED")
-        if row.word not in good or row.fact.startswith(LOST):
+        if row.word not in good or row.fact.startswith((LOST, UNFINISHED)):
             return "INCONCLUSIVE"
     return "PASS"
-
-
-def unsteady_in(exchanges: Sequence[HTTPExchange]) -> dict[Mode, str]:
-    """Return a request at temperature 0 that the server answered with two texts, in any row, by
-    its mode.
-    """
-    found: dict[Mode, str] = {}
-    texts: dict[tuple[str, str], str] = {}
-    for exchange in exchanges:
-        request = exchange.request
-        # A request that ran beside others, or after others, may differ for a reason that its own
-        # row judges.
-        is_judged = request.label.startswith(("client ", LATER))
-        if request.fields().get("temperature") != 0 or is_judged:
-            continue
-        answer = read_answer(exchange)
-        if not answer.is_answer or exchange.ended != "complete":
-            continue
-        known = texts.setdefault((request.path, request.body), answer.text)
-        if known != answer.text:
-            fact = f"{request.label}: {known[:30]!r}, then {answer.text[:30]!r}"
-            found.setdefault(request.mode(), fact)
-    return found
 
 
 class RowReplay:
@@ -403,72 +333,25 @@ class RowReplay:
             self.exchanges[where, repetition] = exchanges
             self.files.add(path)
 
-    def result(self, unsteady: Mapping[Mode, str]) -> RowResult:
+    def result(self, unsteady: Collection[Mode]) -> RowResult:
         """Return what the row says, with its control."""
-        word, finding = word_of(self.places["bare"])
-        violated = sum(one.word == "VIOLATES" for one in self.places["bare"])
-        repetition = self.places["bare"].index(finding)
-        count = f"{violated} of {REPETITIONS}"
-        control = self._control(word)
-        fact = finding.fact
-        if word == "CANNOT TELL" and violated:
-            fact = f"violated in {violated} of {REPETITIONS} repetitions: {fact}"
-        shaky = self.row.compares & unsteady.keys()
-        if word == "VIOLATES" and shaky and finding.about in TEXTUAL:
-            word = "CANNOT TELL"
-            fact = f"the server does not repeat its texts at temperature 0, so this may be chance: {fact}"
-        if word == "VIOLATES" and is_lost(self.places["bare"]):
-            count = f"{violated} of {violated}"
-            fact = f"{fact}; the server answered no request of the next repetitions"
-        if word != "CANNOT TELL" and not control.shown:
-            word = "CANNOT TELL"
-            fact = f"without a control ({control.fact}): {fact}"
+        judged = judge_row(self.row, self.places, unsteady)
         curls: list[str] = []
-        if word == "VIOLATES":
-            curls = list(self._curls(self._groups["bare", repetition]))
+        if judged.word == "VIOLATES":
+            curls = list(self._curls(self._groups["bare", judged.repetition]))
         return RowResult(
             name=self.row.name,
             promises=self.row.promises,
-            word=word,
-            fact=fact,
+            word=judged.word,
+            about=judged.about,
+            fact=judged.fact,
             requests=sum(map(len, self.exchanges.values())),
-            count=count,
-            evidence=evidence_path(self.row.name, "bare", repetition),
-            control=control,
+            count=judged.count,
+            evidence=evidence_path(self.row.name, "bare", judged.repetition),
+            control=judged.control,
             curls=curls,
             places={where: list(found) for where, found in self.places.items()},
         )
-
-    def _control(self, word: Word) -> ControlResult:
-        """Return whether the row was shown to see its defect, and where."""
-        does = self.row.defect.does
-        if word == "CANNOT TELL":
-            return ControlResult(shown=False, on="no server", does=does, fact="not tried")
-        places = ON_SERVER if word == "CONFORMS" else ON_OWN
-        on: Literal["this server", "our correct server"] = (
-            "this server" if word == "CONFORMS" else "our correct server"
-        )
-        if any(where not in self.places for where in places):
-            return ControlResult(
-                shown=False, on="no server", does=does, fact="it could not be tried"
-            )
-        plain, through, broken = (word_of(self.places[where]) for where in places)
-        fact = ""
-        if plain[0] != "CONFORMS":
-            fact = f"{on} itself: {plain[0]}: {plain[1].fact}"
-        elif through[0] != "CONFORMS":
-            fact = (
-                f"a proxy that changes nothing changed the result: {through[0]}: {through[1].fact}"
-            )
-        elif broken[0] != "VIOLATES":
-            found = self.places[places[2]]
-            seen = sum(one.word == "VIOLATES" for one in found)
-            fact = f"the row did not detect the defect: {broken[0]}: {broken[1].fact}"
-            if seen:
-                fact = f"the row detected its defect in {seen} of {len(found)} repetitions"
-        elif any(found.about != self.row.about for found in self.places[places[2]]):
-            fact = f"the row detected a difference other than the defect: {broken[1].fact}"
-        return ControlResult(shown=not fact, on=on, does=does, fact=fact or broken[1].fact)
 
     def _curls(self, groups: Sequence[Sequence[HTTPRequest]]) -> Iterator[str]:
         """Return the last requests before the violation, each once; on one line those that were
@@ -509,6 +392,7 @@ def _unasked(row: ConformanceRow, why: str) -> RowResult:
         name=row.name,
         promises=row.promises,
         word="NOT ASKED",
+        about="",
         fact=why,
         requests=0,
         count=f"0 of {REPETITIONS}",

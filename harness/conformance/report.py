@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from harness.conformance.record import (
-    LOG,
-    PATH,
-    REPETITIONS,
-    ConformanceRecord,
-    ControlResult,
-    RowResult,
-)
-from harness.forms.text import bounded, plural, visible
+from harness.conformance.judgement import REPETITIONS, ControlResult
+from harness.conformance.record import LOG, PATH, ConformanceRecord, RowResult
+from harness.conformance.screen import screen
+from harness.forms.text import plural, visible
 from harness.report.blocks import (
     Block,
     BulletList,
@@ -31,8 +26,6 @@ from harness.report.blocks import (
 )
 from harness.series.replay import RECORD, document
 
-SHOWN: Final = 8
-"""Rows of one word that the first screen describes; of the others it has the names."""
 FACT: Final = 100
 CURL_ROWS: Final = 8
 CURL_LIMIT: Final = 6_000
@@ -45,8 +38,8 @@ def render(record: ConformanceRecord, *, manifest_digest: str) -> bytes:
     """
     return document(
         record.facts,
-        [*_against(record), *_words(record), *body(record)],
-        title=f"Conformance of {record.name}",
+        [*screen(record), *body(record)],
+        title=_title(record),
         answer=Paragraph(Strong(record.verdict), ": ", Claim(answer(record), (RECORD,))),
         files=(
             (Claim("the plan", (Evidence(PATH),)), "server, rows and machine"),
@@ -60,11 +53,15 @@ def render(record: ConformanceRecord, *, manifest_digest: str) -> bytes:
 def first_screen(record: ConformanceRecord) -> list[Block]:
     """Return what a reader has to see first."""
     return [
-        Heading(1, f"Conformance of {record.name}"),
+        Heading(1, _title(record)),
         Paragraph(Strong(record.verdict), ": ", Claim(answer(record), (RECORD,))),
-        *_against(record),
-        *_words(record),
+        *screen(record),
     ]
+
+
+def _title(record: ConformanceRecord) -> Part:
+    # Verbatim, so that an address is readable where nobody renders the report.
+    return Text("Conformance of ", Verbatim(record.name))
 
 
 def answer(record: ConformanceRecord) -> str:
@@ -76,26 +73,6 @@ def answer(record: ConformanceRecord) -> str:
         if (found := record.of(word)) or word == "REFUSES"
     ]
     return f"{plural(len(asked), 'promise')} tested: {', '.join(counts)}."
-
-
-def _against(record: ConformanceRecord) -> Iterator[Block]:
-    """Name the rows that conform on one of two servers alone."""
-    against = record.facts.against
-    if against is None:
-        return
-    changed = list(record.changed())
-    lost = [row.name for row, before in changed if before == "CONFORMS"]
-    gained = [row.name for row, _ in changed if row.word == "CONFORMS"]
-    both = [
-        row
-        for row in record.rows
-        if "NOT ASKED" not in (row.word, against.words.get(row.name, "NOT ASKED"))
-    ]
-    parts: list[Part] = [Strong("AGAINST"), " ", Foreign(against.server, FACT), ": "]
-    parts.append(f"{plural(len(both), 'promise')} tested on both servers. ")
-    parts.append(f"CONFORMS only on the older server: {', '.join(lost) or 'none'}. ")
-    parts.append(f"CONFORMS only on this server: {', '.join(gained) or 'none'}.")
-    yield Paragraph(*parts)
 
 
 def _changes(record: ConformanceRecord) -> Iterator[Block]:
@@ -116,33 +93,6 @@ def _changes(record: ConformanceRecord) -> Iterator[Block]:
         yield Table(("row", "there", "here"), tuple(changed))
     else:
         yield Paragraph("Every row that was tested on both servers has the same result.")
-
-
-def _words(record: ConformanceRecord) -> Iterator[Block]:
-    for word in ("VIOLATES", "CANNOT TELL", "REFUSES"):
-        rows = record.of(word)
-        if not rows:
-            continue
-        items: list[Part] = [_line(row) for row in rows[:SHOWN]]
-        if rest := [row.name for row in rows[SHOWN:]]:
-            items.append(f"and {', '.join(rest)}")
-        yield Paragraph(Strong(word))
-        yield BulletList(tuple(items))
-    if good := record.of("CONFORMS"):
-        yield Paragraph(Strong("CONFORMS"), f" {', '.join([row.name for row in good])}")
-    if rows := record.of("NOT ASKED"):
-        reasons: dict[str, list[str]] = {}
-        for row in rows:
-            reasons.setdefault(row.fact, []).append(row.name)
-        parts: list[Part] = [Strong("NOT ASKED")]
-        for why, names in reasons.items():
-            parts += [f" {', '.join(names)} (", Foreign(why, FACT), ");"]
-        yield Paragraph(*parts[:-1], ").")
-
-
-def _line(row: RowResult) -> Part:
-    fact = Foreign(bounded(row.fact, FACT), 2 * FACT)
-    return Claim(Text(Verbatim(row.name), " ", fact), (Evidence(row.evidence),))
 
 
 def body(record: ConformanceRecord) -> Iterator[Block]:

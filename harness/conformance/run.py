@@ -6,7 +6,7 @@ import secrets
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,14 @@ from harness.conformance.engine import (
 )
 from harness.conformance.exchange import MODELS, HTTPExchange, HTTPRequest, write_lines
 from harness.conformance.judged import FOLDER, Conformance
+from harness.conformance.judgement import (
+    ON_OWN,
+    REPETITIONS,
+    RepeatedTexts,
+    Where,
+    judge_row,
+    places_after,
+)
 from harness.conformance.own import running_own
 from harness.conformance.proxy import PASS_THROUGH, proxied
 from harness.conformance.record import (
@@ -35,28 +43,26 @@ from harness.conformance.record import (
     LOST,
     MAY_HARM,
     NOT_NAMED,
-    ON_OWN,
     ONLY_WITH_ALL,
     PATH,
     PLAIN,
-    REPETITIONS,
+    UNFINISHED,
     AgainstFacts,
     ConformanceFacts,
     ConformanceRecord,
     ExitFacts,
     ServerFacts,
-    Where,
     assemble,
     evidence_path,
-    places_after,
 )
 from harness.conformance.rows import ROWS
-from harness.conformance.rows.row import ConformanceRow, RowFinding, drive
+from harness.conformance.rows.row import ConformanceRow, RowFinding, Word, drive
 from harness.conformance.strike import EngineStrike
 from harness.conformance.tokens import TokenCounts, TokenizerProblem
 from harness.forms.digest import sha256
 from harness.forms.source import real_place
 from harness.forms.strict_json import strict_json
+from harness.forms.text import plural
 from harness.record.environment import capture
 from harness.record.facts import SignerFacts
 from harness.record.model import PATH as RECORD_PATH
@@ -65,6 +71,13 @@ from harness.record.results import ResultsFolder
 from harness.series.series import FinishedSeries, code, sign
 from harness.trust.key import Signer
 
+WITHIN: Final = 150.0
+"""Seconds for all rows. With the start of an engine, the row in progress, and judging and signing
+what came, a report is there in three minutes.
+"""
+WITHIN_ALL: Final = 900.0
+"""The same with the long rows."""
+Sending = Callable[[list[HTTPRequest]], list[HTTPExchange]]
 FIRST: Final = "completion"
 """ParsedRequest before every other row: where it is not answered, nothing else can be."""
 
@@ -74,7 +87,15 @@ class ConformanceError(Exception):
 
 
 class OutOfTime(Exception):
-    """The time for all rows is over; what this row found so far is not kept."""
+    """The time for all rows is over. What this row found so far is not kept.
+
+    Args:
+        violated: how many of its repetitions had violated the promise.
+    """
+
+    def __init__(self, violated: int) -> None:
+        super().__init__()
+        self.violated = violated
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,12 +107,12 @@ class ConformanceSettings:
         mode: how an engine serves; `plain` where nothing is added to its arguments.
         model: name in requests; None: the only one that the server lists.
         tokenizer: folder with a tokenizer.json.
-        api_key: sent as a bearer token.
+        api_key: sent as a bearer token, to an address and never to an engine that is started here.
         rows: names of rows; empty: all that are not long.
         every: whether the long ones are asked too.
         may_break: whether rows may be asked that could harm a server that is not ours.
         timeout: seconds for one request.
-        within: seconds for all rows: those that are not begun by then are not asked.
+        within: seconds in which the server is asked; a row that needs more is not asked.
         against: what an older server was found to keep.
         unstarted: whether an engine that does not start is reported, and raises no error.
     """
@@ -106,7 +127,7 @@ class ConformanceSettings:
     every: bool = False
     may_break: bool = False
     timeout: float = 30.0
-    within: float = 300.0
+    within: float = WITHIN
     seed: int | None = None
     against: AgainstFacts | None = None
     unstarted: bool = False
@@ -126,6 +147,13 @@ def demand_known(settings: ConformanceSettings) -> None:
     """Refuse what cannot be asked, before anything is made. Raises ConformanceError."""
     if odd := sorted(set(settings.rows) - set(ROWS)):
         raise ConformanceError(f"{odd[0]!r} is not a row; the rows are {', '.join(ROWS)}")
+    key = settings.api_key or ""
+    if not (key.isascii() and key.isprintable()) or " " in key:
+        # Without the key: whoever reads the message may keep it in a log.
+        raise ConformanceError(
+            "the API key contains a line end, a space or another character that an HTTP header"
+            " cannot hold; set the variable again, without it"
+        )
     if settings.release is None:
         base_of(settings.target)
         if settings.mode != PLAIN:
@@ -183,6 +211,8 @@ def conform(
             facts = facts.model_copy(update=told)
             folder.write(PATH, (facts.model_dump_json(indent=1) + "\n").encode())
             record = assemble(folder.read, tuple(folder.digests), facts)
+            if not why_not:
+                asking.tell_changed(record)
             folder.write(RECORD_PATH, record.encode())
             return FinishedSeries(record=record, folder=sign(Conformance(), record, folder, signer))
         except BaseException as error:
@@ -195,7 +225,7 @@ def older(record: ConformanceRecord) -> AgainstFacts:
     return AgainstFacts(
         id=record.facts.id,
         record=sha256(record.encode()),
-        server=record.facts.server.engine or record.facts.server.base,
+        server=record.name,
         words={row.name: row.word for row in record.rows},
     )
 
@@ -325,9 +355,11 @@ class RowsAsking:
         self._process = process
         self._stack = stack
         self._account = account
-        self._begun = time.monotonic()
+        self._until = time.monotonic() + settings.within
         self._correct = ""
         self._own: EngineProcess | None = None
+        self._texts = RepeatedTexts()
+        self._told: dict[str, Word] = {}
 
     def ask_all(self, folder: ResultsFolder) -> tuple[list[str], dict[str, str]]:
         """Ask every row; returns those that were asked, and why the others were not."""
@@ -342,8 +374,12 @@ class RowsAsking:
                 continue
             try:
                 files, answered = self._ask(row)
-            except OutOfTime:
-                unasked[row.name] = f"the limit of {self._settings.within:.0f} s was used up"
+            except OutOfTime as over:
+                limit = f"{self._settings.within:g} s (--within)"
+                unasked[row.name] = f"no time was left after {limit}"
+                if over.violated:
+                    count = plural(over.violated, "repetition")
+                    unasked[row.name] = f"{UNFINISHED} after {limit}; it was violated in {count}"
                 continue
             except EngineError as error:
                 # What was asked before stays known; of this row and the rest nothing is.
@@ -357,6 +393,8 @@ class RowsAsking:
                 rest = [name for name in ROWS if name != FIRST]
                 unasked |= dict.fromkeys(rest, "the plain request was not answered")
                 break
+        if late := [name for name, why in unasked.items() if "no time was left" in why]:
+            self._account(f"no time was left for {', '.join(late)} (--within)")
         return asked, unasked
 
     def _why_not(self, row: ConformanceRow) -> str:
@@ -379,14 +417,25 @@ class RowsAsking:
         """Ask one row at every place; returns the files, and whether the server answered."""
         files: dict[str, list[HTTPExchange]] = {}
         begun = time.monotonic()
-        bare = self._at(row, "bare", files)
-        for where in places_after(bare):
-            self._at(row, where, files)
-        words = ", ".join(sorted({finding.word for finding in bare}))
+        places: dict[Where, list[RowFinding]] = {"bare": self._at(row, "bare", files)}
+        for repetition in range(REPETITIONS):
+            self._texts.add(files[evidence_path(row.name, "bare", repetition)])
+        for where in places_after(places["bare"]):
+            places[where] = self._at(row, where, files)
+        # With its control: without one the word of the server's answers is not the row's.
+        word = judge_row(row, places, self._texts.unsteady).word
+        self._told[row.name] = word
         sent = sum(map(len, files.values()))
         took = time.monotonic() - begun
-        self._account(f"{row.name:<16} {words:<12} {sent:>4} requests {took:>6.1f} s")
-        return files, any(finding.about != "unanswered" for finding in bare)
+        self._account(f"{row.name:<19} {word:<11} {sent:>4} requests {took:>6.1f} s")
+        return files, any(finding.about != "unanswered" for finding in places["bare"])
+
+    def tell_changed(self, record: ConformanceRecord) -> None:
+        """Say which rows came out otherwise than was said when they had been asked."""
+        for row in record.rows:
+            told = self._told.get(row.name, row.word)
+            if row.word != told:
+                self._account(f"{row.name:<19} {row.word}, not {told}: {row.fact}")
 
     def _at(
         self, row: ConformanceRow, where: Where, files: dict[str, list[HTTPExchange]]
@@ -403,8 +452,10 @@ class RowsAsking:
                 client = Client(
                     base,
                     timeout=self._settings.timeout,
-                    key=None if is_own else self._settings.api_key,
+                    # What we start needs none, and what it prints is kept.
+                    key=None if is_own or process is not None else self._settings.api_key,
                     cpu_seconds=None if process is None else process.cpu_seconds,
+                    until=None if is_own else self._until,
                     strike=(
                         EngineStrike(process.processes, process.exit_code)
                         if process is not None and row.needs == "process"
@@ -413,7 +464,8 @@ class RowsAsking:
                 )
                 kept: list[HTTPExchange] = []
                 setting = self._facts.setting(where, repetition)
-                found.append(drive(row, setting, self._sends(client, kept)))
+                send = client.together if is_own else self._within(client, where, found)
+                found.append(drive(row, setting, _keeping(send, kept)))
                 files[evidence_path(row.name, where, repetition)] = kept
             if process is not None:
                 if any(exchange.request.strike == "kill" for exchange in kept):
@@ -424,14 +476,18 @@ class RowsAsking:
                 process.revive(f"{row.name} ({where})", is_harmed=is_harmed)
         return found
 
-    def _sends(
-        self, client: Client, kept: list[HTTPExchange]
-    ) -> Callable[[list[HTTPRequest]], list[HTTPExchange]]:
+    def _within(self, client: Client, where: Where, found: Sequence[RowFinding]) -> Sending:
+        """Return what asks the server as long as there is time for it.
+
+        Only its own time is limited: the control of what it violated is shown on our server.
+        """
+
         def send(requests: list[HTTPRequest]) -> list[HTTPExchange]:
-            if time.monotonic() - self._begun > self._settings.within:
-                raise OutOfTime
-            exchanges = client.together(requests)
-            kept.extend(exchanges)
+            exchanges = [] if time.monotonic() >= self._until else client.together(requests)
+            # Also behind the answers, which the limit may have cut.
+            if time.monotonic() >= self._until:
+                is_bare = where == "bare"
+                raise OutOfTime(sum(one.word == "VIOLATES" for one in found if is_bare))
             return exchanges
 
         return send
@@ -459,3 +515,14 @@ class RowsAsking:
         defect = row.defect if where in ("defect", "own-defect") else PASS_THROUGH
         with proxied(base, defect, timeout=self._settings.timeout) as address:
             yield address
+
+
+def _keeping(send: Sending, kept: list[HTTPExchange]) -> Sending:
+    """Return what sends, and keeps what came."""
+
+    def keep(requests: list[HTTPRequest]) -> list[HTTPExchange]:
+        exchanges = send(requests)
+        kept.extend(exchanges)
+        return exchanges
+
+    return keep

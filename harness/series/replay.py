@@ -299,7 +299,7 @@ def document(
     facts: SeriesFacts,
     body: Iterable[Block],
     *,
-    title: str,
+    title: blocks.Part,
     answer: Paragraph,
     files: Sequence[tuple[blocks.Part, ...]],
     manifest_digest: str,

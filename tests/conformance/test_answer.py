@@ -226,7 +226,7 @@ def test_an_error_of_a_server_is_told_with_its_message() -> None:
     """Errors are read in OpenAI's form, in others', and as plain text."""
     for body in (b'{"error": {"message": "no"}}', b'{"error": "no"}', b'{"detail": "no"}', b"no"):
         answer = read(exchange([body], stream=False, status=400))
-        assert (answer.error, answer.is_refusal) == ("400: no", True)
+        assert (answer.error, answer.is_refusal) == ("status 400: no", True)
 
 
 def test_a_problem_names_the_event_that_has_it() -> None:

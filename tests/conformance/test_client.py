@@ -12,10 +12,12 @@ import pytest
 from harness.conformance import client as client_module
 from harness.conformance.answer import read
 from harness.conformance.client import Client
-from harness.conformance.exchange import COMPLETIONS, post, write_lines
-from tests.conformance.asking import ask, odd_server
+from harness.conformance.exchange import COMPLETIONS, post
+from harness.conformance.rows import ROWS
+from harness.conformance.rows.row import drive
+from tests.conformance.asking import ask, known_to, odd_server
 
-KEY = "sk-secret-0123456789"
+KEY = "sk-Zq7~tOpSeCrEt+v9/0xY"
 TIMEOUT = 1.0
 
 
@@ -128,49 +130,81 @@ def test_no_variable_of_the_environment_leads_a_request_elsewhere(
         assert Client(base).send(post("plain", COMPLETIONS, {})).status == 200
 
 
-ECHOES: dict[str, Callable[[str], list[bytes]]] = {
-    "as it is": lambda key: [f'{{"error": "bad key {key}"}}'.encode()],
-    "in capitals": lambda key: [key.upper().encode()],
-    "in base64": lambda key: [base64.b64encode(key.encode())],
-    "over two chunks": lambda key: [key[:7].encode(), key[7:].encode()],
+ECHOES: dict[str, Callable[[str], list[str]]] = {
+    "as it is": lambda key: [f'"{key}"'],
+    "in capitals": lambda key: [key.upper()],
+    "in base64": lambda key: [base64.b64encode(key.encode()).decode()],
+    "in base64 with the word before it": lambda key: [
+        base64.b64encode(f"Bearer {key}".encode()).decode()
+    ],
+    "in base64 with a name before it": lambda key: [
+        base64.urlsafe_b64encode(f"me:{key}".encode()).decode()
+    ],
+    "as PHP writes JSON": lambda key: [key.replace("/", "\\/")],
+    "in escapes of JSON": lambda key: ["".join(f"\\u{ord(one):04x}" for one in key)],
+    "in hexadecimal": lambda key: [key.encode().hex()],
+    "in an address": lambda key: ["".join(f"%{ord(one):02X}" for one in key)],
+    "over two chunks": lambda key: [key[:7], key[7:]],
+    "in base64 over two chunks": lambda key: [
+        base64.b64encode(f"Bearer {key}".encode()).decode()[:20],
+        base64.b64encode(f"Bearer {key}".encode()).decode()[20:],
+    ],
 }
 
 
 @pytest.mark.parametrize("how", ECHOES)
 def test_a_key_that_a_server_echoes_is_in_no_evidence(how: str) -> None:
     """It is masked, also where it is cut in two, and in headers."""
+    sent: list[str] = []
 
     def echo(handler: BaseHTTPRequestHandler, _body: bytes) -> None:
         key = handler.headers["authorization"].removeprefix("Bearer ")
-        handler.wfile.write(f"HTTP/1.1 401 No\r\nlocation: /{key}\r\n\r\n".encode())
-        for part in ECHOES[how](key):
-            handler.wfile.write(part)
+        sent.extend(ECHOES[how](key))
+        handler.wfile.write(f"HTTP/1.1 401 No\r\nlocation: /{''.join(sent)}\r\n\r\n".encode())
+        for part in sent:
+            handler.wfile.write(part.encode())
             handler.wfile.flush()
             time.sleep(0.05)
 
     with odd_server(echo) as base:
         exchange = Client(base, key=KEY).send(post("plain", COMPLETIONS, {}))
-    kept = write_lines([exchange]).decode()
+    whole = "".join(sent)
     assert exchange.status == 401
-    assert "*****" in kept
-    assert KEY.lower() not in kept.lower()
-    assert KEY.lower() not in exchange.body().decode().lower()
-    assert base64.b64encode(KEY.encode()).decode().rstrip("=") not in kept
+    assert exchange.ended == "complete"
+    assert len(exchange.body()) == len(whole)
+    for kept in (exchange.body().decode(), exchange.headers["location"]):
+        assert "*****" in kept
+        # A base64 that begins before the key keeps what is before it, and no more.
+        assert not [place for place in range(len(whole) - 11) if whole[place : place + 11] in kept]
 
 
-def test_an_answer_that_spells_the_key_letter_by_letter_is_not_kept() -> None:
-    """No bytes of the answer hold the key, but whoever reads the text would."""
+SPELLED: dict[str, Callable[[str], list[dict[str, object]]]] = {
+    "as text, a letter an event": lambda key: [{"text": letter} for letter in key],
+    "as text, in base64": lambda key: [
+        {"text": letter} for letter in base64.b64encode(f"Bearer {key}".encode()).decode()
+    ],
+    "in a field that nobody reads": lambda key: [{"text": "", "note": letter} for letter in key],
+    "in a list": lambda key: [{"text": "", "notes": [key[:9], key[9:]]}],
+}
+
+
+@pytest.mark.parametrize("how", SPELLED)
+def test_an_answer_that_spells_the_key_letter_by_letter_is_not_kept(how: str) -> None:
+    """No bytes of the answer hold the key, but whoever joins the texts of a field would."""
 
     def spell(handler: BaseHTTPRequestHandler, _body: bytes) -> None:
         handler.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
-        for letter in KEY:
-            choice = {"index": 0, "text": letter, "finish_reason": None}
+        for fields in SPELLED[how](KEY):
+            choice = {"index": 0, "finish_reason": None, **fields}
             handler.wfile.write(f"data: {json.dumps({'choices': [choice]})}\n\n".encode())
 
     with odd_server(spell) as base:
-        exchange = Client(base, key=KEY).send(post("plain", COMPLETIONS, {"stream": True}))
+        client = Client(base, key=KEY)
+        exchange = client.send(post("plain", COMPLETIONS, {"stream": True}))
+        found = drive(ROWS["completion"], known_to("completion"), client.together)
     assert (exchange.ended, exchange.chunks) == ("withheld", [])
     assert read(exchange).error
+    assert (found.word, found.about) == ("CANNOT TELL", "withheld")
 
 
 def test_nobody_listening_is_told() -> None:

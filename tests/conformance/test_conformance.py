@@ -4,39 +4,54 @@ something was changed.
 
 from __future__ import annotations
 
+import base64
+import itertools
 import json
 import re
 import shutil
 import socket
 import subprocess
+import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from harness.cli.reports import replay_of
+from harness.conformance import run
 from harness.conformance.correct import MODEL, serving
 from harness.conformance.defects import drops_last_text, in_events, in_whole, removes
 from harness.conformance.engine import ENGINES, EngineError, ServedEngine
 from harness.conformance.exchange import read_lines, write_lines
+from harness.conformance.judgement import Where, is_lost, word_of
 from harness.conformance.proxy import ProxyDefect, proxied
 from harness.conformance.record import (
     LOST,
+    UNFINISHED,
     ConformanceRecord,
     RowResult,
-    is_lost,
     verdict_of,
-    word_of,
 )
 from harness.conformance.record import PATH as FACTS
 from harness.conformance.report import first_screen, render
 from harness.conformance.rows import ROWS
-from harness.conformance.rows.row import RowFinding, Word
-from harness.conformance.run import ConformanceError, ConformanceSettings, base_of, conform, older
+from harness.conformance.rows.row import ConformanceRow, RowFinding, Word
+from harness.conformance.run import (
+    ConformanceError,
+    ConformanceSettings,
+    RowsAsking,
+    base_of,
+    conform,
+    older,
+)
+from harness.conformance.secret import KeyMask
 from harness.forms import manifest
 from harness.forms.digest import sha256
 from harness.record.model import PATH
@@ -51,7 +66,7 @@ from harness.trust.verification import Verification
 from tests.conformance.asking import odd_server
 
 CORE = ("completion", "stream-is-whole", "max-tokens", "greedy-repeat")
-KEY = "sk-secret-0123456789"
+KEY = "sk-Zq7~tOpSeCrEt+v9/0xY"
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +130,10 @@ def test_a_report_is_verified_by_whoever_has_its_folder(signed: Path, key: Path)
     assert found.ok, found.steps
     assert "its plan matches this version" in str(found.steps)
     record = ConformanceRecord.decode((signed / PATH).read_bytes())
+    base = record.facts.server.base
+    # The address as a client is given it, readable also where nobody renders the report.
+    title = f"# Conformance of `{base}/v1`\n\n**FAIL**: "
+    assert (signed / "report.md").read_text().startswith(title)
     assert record.verdict == "FAIL"
     assert [row.name for row in record.of("VIOLATES")] == ["n"]
     assert [row.name for row in record.of("CONFORMS")] == list(CORE)
@@ -147,9 +166,11 @@ def test_what_was_changed_is_refused_under_a_good_signature(
                 exchanges[-1] = last.model_copy(update={"request": asked})
             return write_lines(exchanges)
         if name == PATH and what == "record":
-            return data.replace(
-                b'"word": "VIOLATES",\n   "fact"', b'"word": "CONFORMS",\n   "fact"'
+            changed = data.replace(
+                b'"word": "VIOLATES",\n   "about": "count"', b'"word": "CONFORMS",\n   "about": ""'
             )
+            assert changed != data
+            return changed
         if name == FACTS and what == "facts":
             facts = json.loads(data)
             facts["asked"].remove("n")
@@ -252,18 +273,62 @@ def test_what_a_server_writes_acts_on_no_terminal_and_no_reader(tmp_path: Path) 
 
 @pytest.mark.slow
 def test_the_key_is_in_no_file_of_a_report(correct: str, tmp_path: Path) -> None:
-    """Neither evidence nor record nor report holds it, though it was sent and echoed."""
+    """Neither evidence nor record nor report holds it, though it was sent and echoed: as it is, in
+    base64, and as other programs write JSON.
+    """
 
     def echo(handler: BaseHTTPRequestHandler, _body: bytes) -> None:
-        body = json.dumps({"error": {"message": handler.headers["authorization"]}}).encode()
-        handler.wfile.write(b"HTTP/1.1 401 No\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+        sent = handler.headers["authorization"]
+        coded = base64.b64encode(sent.encode()).decode()
+        value = {"message": f"{sent} {coded} {sent[7:]}"}
+        body = json.dumps({"error": value}).replace(f" {KEY}", f" {KEY}".replace("/", "\\/"))
+        head = f"HTTP/1.1 401 No\r\ncontent-length: {len(body)}\r\n\r\n"
+        handler.wfile.write((head + body).encode())
 
     with odd_server(echo) as base:
         folder = made(base, tmp_path, model="m", key=None, api_key=KEY).folder
     files = [path for path in folder.rglob("*") if path.is_file()]
     assert len(files) >= 6
-    assert not [path for path in files if KEY.encode() in path.read_bytes()]
+    mask = KeyMask(KEY)
+    for path in files:
+        data = path.read_bytes()
+        assert mask.masked(data) == data, path
     assert b"****" in (folder / "evidence/rows/completion/bare-1.jsonl").read_bytes()
+
+
+LOGGING = """
+import sys, http.server
+class LoggingHandler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers()
+    def do_POST(self):
+        print("headers", dict(self.headers), flush=True); self.send_error(500)
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), LoggingHandler).serve_forever()
+"""
+
+
+@pytest.mark.slow
+def test_no_engine_that_is_started_here_gets_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It needs none, and what it prints is part of the evidence."""
+    chatty = ServedEngine(library="json", arguments=("-c", LOGGING, "{port}"), distributions=())
+    monkeypatch.setitem(ENGINES, "chatty", chatty)
+    settings = ConformanceSettings(target="chatty", results=tmp_path, api_key=KEY)
+    folder = conform(settings, None, lambda _: None).folder
+    log = (folder / "evidence/engine.log").read_text()
+    assert "headers" in log
+    assert "authorization" not in log.lower()
+
+
+@pytest.mark.parametrize("key", [f"{KEY}\r", f"{KEY}\n", "sk two words", "sk-schlüssel"])
+def test_a_key_that_no_header_can_hold_is_refused_without_saying_it(
+    correct: str, tmp_path: Path, key: str
+) -> None:
+    """The library that sends it would write it into its error."""
+    with pytest.raises(ConformanceError, match="line end") as refused:
+        made(correct, tmp_path, api_key=key)
+    assert key.rsplit(maxsplit=1)[-1] not in str(refused.value)
 
 
 @pytest.mark.whole
@@ -285,7 +350,133 @@ def test_rows_that_no_time_is_left_for_are_not_asked(correct: str, tmp_path: Pat
     """They are listed with the reason, and core rows that were not asked leave no PASS."""
     record = made(correct, tmp_path, within=0.3).record
     assert record.verdict == "INCONCLUSIVE"
-    assert "the limit of 0 s was used up" in {row.fact for row in record.of("NOT ASKED")}
+    assert "no time was left after 0.3 s (--within)" in {row.fact for row in record.of("NOT ASKED")}
+
+
+def fields_of(body: bytes) -> dict[str, Any]:
+    found = json.loads(body or b"{}")
+    assert isinstance(found, dict)
+    return found
+
+
+@pytest.mark.slow
+def test_a_request_in_progress_ends_with_the_time(correct: str, tmp_path: Path) -> None:
+    """A server that hangs does not keep anybody longer than `--within`, whatever the timeout."""
+    asked = threading.Event()
+
+    def answer(handler: BaseHTTPRequestHandler, body: bytes) -> None:
+        if fields_of(body).get("max_tokens") == 13:
+            asked.set()
+            handler.connection.recv(1)
+        else:
+            pass_on(handler, body, correct)
+
+    with odd_server(answer) as base:
+        begun = time.monotonic()
+        record = made(base, tmp_path, model=MODEL, within=3.0, timeout=60.0).record
+    assert asked.is_set()
+    assert time.monotonic() - begun < 30
+    words = {row.name: row.word for row in record.rows}
+    assert (words["completion"], words["stream-is-whole"]) == ("CONFORMS", "NOT ASKED")
+
+
+@pytest.mark.slow
+def test_a_violation_that_was_cut_by_the_time_is_not_passed_over(
+    correct: str, tmp_path: Path, key: Path
+) -> None:
+    """One repetition of a row violated its promise, and the others were not asked: no PASS."""
+    count = itertools.count()
+
+    def answer(handler: BaseHTTPRequestHandler, body: bytes) -> None:
+        if fields_of(body).get("logprobs") and next(count):
+            handler.connection.recv(1)
+        else:
+            pass_on(handler, body.replace(b"logprobs", b"ignored"), correct)
+
+    with odd_server(answer) as base:
+        finished = made(
+            base, tmp_path, key=key, model=MODEL, within=6.0, timeout=60.0, rows=("logprobs",)
+        )
+    (row,) = (row for row in finished.record.rows if row.name == "logprobs")
+    assert row.word == "NOT ASKED"
+    assert row.fact.startswith(UNFINISHED)
+    assert row.fact.endswith("it was violated in 1 repetition")
+    core = [result(name, "CONFORMS", "") for name in CORE]
+    assert verdict_of([*core, row]) == "INCONCLUSIVE"
+    assert verified(finished.folder, key).ok
+
+
+@pytest.mark.slow
+def test_what_a_server_violated_in_time_is_shown_after_it(
+    correct: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control runs on our own server then, and takes none of the time of the other."""
+    now = time.monotonic
+    jump = 0.0
+    real = RowsAsking._at
+
+    def late(self: RowsAsking, row: ConformanceRow, where: Where, files: Any) -> list[RowFinding]:
+        nonlocal jump
+        found = real(self, row, where, files)
+        if row.name == "n":
+            jump = 10_000.0
+        return found
+
+    monkeypatch.setattr(RowsAsking, "_at", late)
+    monkeypatch.setattr(run.time, "monotonic", lambda: now() + jump)
+    with proxied(correct, ProxyDefect(does="", ask=removes("n"))) as base:
+        record = made(base, tmp_path, rows=("n", "echo"), within=1000.0).record
+    words = {row.name: row.word for row in record.rows}
+    assert (words["n"], words["echo"]) == ("VIOLATES", "NOT ASKED")
+
+
+@pytest.mark.slow
+def test_progress_says_what_the_report_says(
+    correct: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row whose control did not work cannot tell, and its line in the progress says so."""
+    passing = ProxyDefect(does="", ask=removes("stop"))
+    monkeypatch.setattr("harness.conformance.run.PASS_THROUGH", passing)
+    lines: list[str] = []
+    settings = ConformanceSettings(
+        target=correct, results=tmp_path, seed=1, rows=("stop-string", "chat-stop", "n")
+    )
+    record = conform(settings, None, lines.append).record
+    told = dict(line.split("  ", 1) for line in lines)
+    asked = [row for row in record.rows if row.places]
+    assert [row.name for row in asked] == list(told)
+    for row in asked:
+        assert told[row.name].strip().startswith(row.word)
+    assert {row.word for row in asked} == {"CONFORMS", "CANNOT TELL"}
+
+
+@pytest.mark.slow
+def test_a_row_that_is_judged_otherwise_at_the_end_is_told(correct: str, tmp_path: Path) -> None:
+    """That a server does not repeat its texts may show later than the row that compares them."""
+    count = itertools.count()
+    hot = False
+
+    def heat(fields: dict[str, Any]) -> dict[str, Any]:
+        nonlocal hot
+        hot = hot or fields["temperature"] > 1
+        return fields
+
+    def unsteady(stream: Iterator[bytes]) -> Iterator[bytes]:
+        for event in drops_last_text(stream):
+            number = b"%d" % next(count) if hot else b""
+            yield event.replace(b'"text": "', b'"text": "' + number)
+
+    lines: list[str] = []
+    settings = ConformanceSettings(
+        target=correct, results=tmp_path, seed=1, rows=("stream-is-whole", "temperature")
+    )
+    with proxied(correct, ProxyDefect(does="", ask=heat, stream=unsteady)) as base:
+        settings = replace(settings, target=base)
+        record = conform(settings, None, lines.append).record
+    words = {row.name: row.word for row in record.rows}
+    last = {line.split()[0]: line for line in lines}
+    assert words["stream-is-whole"] == "CANNOT TELL"
+    assert last["stream-is-whole"].split(maxsplit=1)[1].startswith("CANNOT TELL, not VIOLATES: ")
 
 
 @pytest.mark.slow
@@ -511,7 +702,7 @@ def test_a_server_that_was_lost_does_not_pass() -> None:
 def result(name: str, word: Word, fact: str) -> RowResult:
     """A row that came out so."""
     more = {"promises": "", "requests": 0, "count": "", "evidence": "", "control": None}
-    return RowResult(name=name, word=word, fact=fact, curls=[], places={}, **more)  # type: ignore[arg-type]
+    return RowResult(name=name, word=word, about="", fact=fact, curls=[], places={}, **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

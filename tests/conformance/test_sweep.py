@@ -16,12 +16,15 @@ from harness.conformance.correct import serving
 from harness.conformance.defects import removes
 from harness.conformance.engine import ENGINES, EngineError, EngineRelease, ServedEngine
 from harness.conformance.proxy import ProxyDefect, proxied
+from harness.conformance.rows import ROWS as ALL_ROWS
 from harness.conformance.sweep.judged import ServedSweep
 from harness.conformance.sweep.making import MakingSweep, facts_of
 from harness.conformance.sweep.record import ServedRecord, plan
+from harness.conformance.sweep.report import first_screen
 from harness.forms import manifest
 from harness.forms.digest import sha256
 from harness.record.model import PATH, RecordError
+from harness.report.terminal import render_terminal
 from harness.series.series import FinishedSeries, Nothing, begin, resume
 from harness.trust import footer
 from harness.trust.folder import verify_folder
@@ -118,6 +121,7 @@ def test_what_servers_break_is_grouped_and_verified(
     assert shown.code == 0
     assert "1 kind of violation on 1 of 2 tested servers" in shown.out
     assert "dying (other)" in shown.out
+    assert "* n on B: whole: 1 choice although 2 were requested" in shown.out
 
 
 @pytest.mark.slow
@@ -224,6 +228,32 @@ def test_parts_have_names_of_their_own() -> None:
     names = [part.name for part in parts]
     assert names == ["server-1-plain", "server-2-plain", "server-3-plain", "server-3-x"]
     assert len({part.scenario for part in parts}) == 4
+
+
+@pytest.mark.slow
+def test_violations_that_say_the_same_share_a_line(
+    finished: FinishedSeries[ServedRecord],
+) -> None:
+    """And where the facts are too long, or too many, the kind of difference is told instead."""
+    [group] = finished.record.groups
+    more = [
+        group.model_copy(update={"row": row, "fact": fact, "about": "ignored"})
+        for row, fact in (("tools", "x" * 300), ("json-object", "cut ... here"), ("n", "short"))
+    ]
+    screen = render_terminal(
+        first_screen(finished.record.model_copy(update={"groups": more})), 80
+    ).plain
+    assert "* tools, json-object on B: a parameter is accepted and ignored" in screen
+    assert "* n on B: short" in screen
+    many = [
+        group.model_copy(update={"row": row, "fact": f"{row} is not kept {'so ' * 20}"})
+        for row in ALL_ROWS
+    ]
+    screen = render_terminal(
+        first_screen(finished.record.model_copy(update={"groups": many})), 80
+    ).plain
+    assert "is not kept" not in screen
+    assert screen.count("* ") == 1
 
 
 @pytest.mark.slow

@@ -45,8 +45,8 @@ def demand_unlike(pair: HTTPRequest, single: HTTPRequest, answer: Answer) -> Ask
             return
     mode = pair.label
     fact = (
-        f"{mode}: both choices are {shown(answer.text)} in {PAIRS + 1} requests, and {SINGLES}"
-        " single samples all differ"
+        f"{mode}: both choices are the same text in {PAIRS + 1} requests, such as"
+        f" {shown(answer.text)}, and {SINGLES} single samples all differ"
     )
     raise Judged("VIOLATES", "alike", fact)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from harness.conformance.answer import Answer, read
+from harness.conformance.answer import DONE, Answer, Usage, events, read
 from harness.conformance.exchange import MODELS, HTTPRequest
 from harness.conformance.rows.row import (
     ALONE,
@@ -25,10 +25,12 @@ from harness.conformance.rows.row import (
     streamed,
 )
 from harness.forms.strict_json import strict_json
-from harness.forms.text import plural
+from harness.forms.text import joined, plural
 
 CUTS: Final = (13, 14, 15, 16)
 """Lengths of which one is likely to end within a character of several bytes."""
+LIMITS: Final = (1, *CUTS)
+"""A stream of one token is all beginning and end."""
 
 
 def ask_completion(setting: Setting) -> Asking[RowFinding]:
@@ -64,15 +66,17 @@ def ask_stream_schema(setting: Setting) -> Asking[RowFinding]:
         raise Judged("VIOLATES", "open", "the stream stayed open after its finish reason")
     if not answer.is_answer or answer.problems:
         raise Judged("VIOLATES", "schema", "; ".join(answer.problems) or answer.error)
-    return conforms(f"{plural(len(exchange.chunks), 'chunk')}, each in OpenAI's schema")
+    # Counted in the bytes: several may have arrived together.
+    found, _ = events(exchange.body())
+    return conforms(f"{plural(len(found) - 1, 'event')} in OpenAI's schema, then {DONE}")
 
 
 def ask_stream_is_whole(setting: Setting) -> Asking[RowFinding]:
     """Answers of five lengths, whole and streamed; the longest twice, to see whether it repeats."""
     first = None
-    broad = 0
-    # A stream of one token is all beginning and end.
-    for count in (1, *CUTS, CUTS[-1]):
+    broad: set[int] = set()
+    uncounted = ""
+    for count in (*LIMITS, LIMITS[-1]):
         whole = yield from ordinary(completion(setting, f"whole, {count} tokens", max_tokens=count))
         stream = yield from honoured(
             streamed(setting, f"streamed, {count} tokens", max_tokens=count)
@@ -85,10 +89,13 @@ def ask_stream_is_whole(setting: Setting) -> Asking[RowFinding]:
         demand_same("finish", f"finish reason of {count} tokens", whole.finish, stream.finish)
         if whole.usage and stream.usage:
             demand_same("usage", f"usage of {count} tokens", str(whole.usage), str(stream.usage))
-        broad += whole.text[-1:] > "\x7f"
-    return conforms(
-        f"{len(CUTS)} lengths; {plural(broad, 'answer')} ended with a character of several bytes"
-    )
+        else:
+            uncounted = "; usage is not compared, because an answer has none"
+        if whole.text[-1:] > "\x7f":
+            broad.add(count)
+    limits = joined(map(str, LIMITS))
+    ended = f"{len(broad)} of {len(LIMITS)} texts end with a character of several bytes"
+    return conforms(f"limits of {limits} tokens; {ended}{uncounted}")
 
 
 def ask_max_tokens(setting: Setting) -> Asking[RowFinding]:
@@ -102,15 +109,22 @@ def ask_max_tokens(setting: Setting) -> Asking[RowFinding]:
     if stream.finish not in ("length", "stop"):
         fact = f"streamed: the finish reason is {stream.finish}, expected length or stop"
         raise Judged("VIOLATES", "finish", fact)
-    if stream.usage is not None:
-        demand_length(stream, 5)
+    uncounted = demand_counted_length(stream, 5)
     if found[0] and found[0] == found[2]:
         raise Judged(
             "VIOLATES",
             "length",
             f"requests for 1 token and for 12 tokens returned the same text {shown(found[0])}",
         )
-    return conforms("1, 5 and 12 tokens, and 5 streamed")
+    return conforms(f"limits of 1, 5 and 12 tokens, and of 5 streamed{uncounted}")
+
+
+def demand_counted_length(stream: Answer, count: int) -> str:
+    """Demand the same of a stream that counts its tokens; returns what to say of another."""
+    if stream.usage is None:
+        return ", which was not counted, because the stream has no usage"
+    demand_length(stream, count)
+    return ""
 
 
 def demand_length(answer: Answer, count: int) -> None:
@@ -166,13 +180,15 @@ def ask_models(setting: Setting) -> Asking[RowFinding]:
             f"status 200, but the body of {len(exchange.body())} bytes is not a list of models",
         ) from None
     # Servers of local models list the folder.
-    if setting.model.rpartition("/")[2] not in [str(name).rpartition("/")[2] for name in names]:
+    last = setting.model.rpartition("/")[2]
+    listed = [str(name) for name in names if str(name).rpartition("/")[2] == last]
+    if not listed:
         raise Judged(
             "VIOLATES",
             "missing",
             f"{setting.model} is served, but is not in the list of {plural(len(names), 'model')}",
         )
-    return conforms(f"{setting.model} is one of {plural(len(names), 'model')}")
+    return conforms(f"{listed[0]} is listed ({plural(len(names), 'model')})")
 
 
 def ask_usage(setting: Setting) -> Asking[RowFinding]:
@@ -184,9 +200,8 @@ def ask_usage(setting: Setting) -> Asking[RowFinding]:
     )
     if short.usage is None or long.usage is None:
         raise Judged("VIOLATES", "missing", "a response contains no usage field")
-    for usage in (short.usage, long.usage):
-        if usage.prompt + usage.completion != usage.total:
-            raise Judged("VIOLATES", "sum", f"usage does not add up: {usage}")
+    _demand_sum(short.usage)
+    _demand_sum(long.usage)
     if not long.usage.prompt > short.usage.prompt > 0:
         fact = f"a prompt three times as long has {long.usage.prompt} tokens, the short one {short.usage.prompt}"
         raise Judged("VIOLATES", "prompt", fact)
@@ -195,9 +210,18 @@ def ask_usage(setting: Setting) -> Asking[RowFinding]:
         raise Judged(
             "VIOLATES", "missing", "a stream contains no usage field, although it was requested"
         )
+    _demand_sum(stream.usage)
+    streams = f"{stream.usage} for a stream of another text, so it was not compared"
     if stream.text == short.text:
         demand_same("usage", "usage", str(short.usage), str(stream.usage))
-    return conforms(f"{short.usage}, whole and streamed")
+        streams = "the same when streamed"
+    tokens = f"{long.usage.prompt} prompt tokens for a prompt three times as long"
+    return conforms(f"{short.usage}, {streams}; {tokens}")
+
+
+def _demand_sum(usage: Usage) -> None:
+    if usage.prompt + usage.completion != usage.total:
+        raise Judged("VIOLATES", "sum", f"usage does not add up: {usage}")
 
 
 def ask_usage_tokens(setting: Setting) -> Asking[RowFinding]:
@@ -256,6 +280,5 @@ def ask_chat(setting: Setting) -> Asking[RowFinding]:
             fact = "a stream contains no usage field, although it was requested"
             raise Judged("VIOLATES", "missing", fact)
         demand_same("usage", "usage", str(whole.usage), str(stream.usage))
-        if whole.usage.prompt + whole.usage.completion != whole.usage.total:
-            raise Judged("VIOLATES", "sum", f"usage does not add up: {whole.usage}")
+        _demand_sum(whole.usage)
     return conforms(f"{plural(len(found[0][0]), 'character')}, the same when streamed")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from harness.conformance.answer import Answer, read
-from harness.conformance.exchange import MODELS, HTTPRequest
+from harness.conformance.exchange import MODELS, HTTPExchange, HTTPRequest
 from harness.conformance.rows.differing import (
     MOST,
     TextComparison,
@@ -22,6 +22,7 @@ from harness.conformance.rows.differing import (
 from harness.conformance.rows.parameters import stop_of
 from harness.conformance.rows.row import (
     BUSY,
+    LEAST_MS,
     Asking,
     Judged,
     RowFinding,
@@ -48,14 +49,13 @@ LEAST_OWN: Final = 8
 """Characters of a text that belongs to one prompt alone."""
 PROMPTS: Final = 3
 SEEDS: Final = (1, 2, 3, 4)
-LONG_ANSWER: Final = 250
+LONG_ANSWERS: Final = (120, 1000, 8000)
+"""Tokens of the long answer, and of longer ones for a server that makes it in no time."""
 COUNTING: Final = "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20"
 """What few models stop to continue."""
 BEGUN_MS: Final = 50
 AFTER_MS: Final = 15
 """Milliseconds after which requests join those that are being answered."""
-LEAST_MS: Final = 200
-"""Milliseconds of a long answer below which there is nothing to answer meanwhile."""
 SLACK: Final = 0.1
 """Of the time of the long answer: what ends so shortly before it has waited for it."""
 
@@ -78,7 +78,7 @@ def ask_long_beside_short(setting: Setting) -> Asking[RowFinding]:
         request = completion(setting, "alone", prompt=prompt, max_tokens=TOKENS, **more)
         alone.append((yield from steady(request)))
     if len({answer.text for answer in alone}) < len(prompts):
-        raise Judged("CANNOT TELL", "alike", "two prompts have the same answer")
+        raise Judged("CANNOT TELL", "same", "two prompts have the same answer")
     found: list[RowFinding] = []
     fact = f"{WORDS_OF_LONG} words beside {SHORTS} prompts of {WORDS_OF_SHORT}, in both orders"
     for which, is_late in (("first", [False, True]), ("last", [True, False])):
@@ -208,23 +208,15 @@ def ask_parameters_together(setting: Setting) -> Asking[RowFinding]:
 def ask_health(setting: Setting) -> Asking[RowFinding]:
     """The list of models and the state of health while a long answer is made."""
     yield from ordinary(completion(setting, "before"))
-    long = streamed(setting, "client with a long answer", prompt=COUNTING, max_tokens=LONG_ANSWER)
-    # Sent when the long answer is under way: what comes before it does not wait for it.
-    waiting = [
-        HTTPRequest(label=path, method="GET", path=path, after_ms=BEGUN_MS)
-        for path in (MODELS, HEALTH)
-    ]
-    [exchange, *others] = yield [long, *waiting]
-    if not read(exchange).is_answer:
-        fact = f"the long answer was not generated ({exchange.ended})"
-        raise Judged("CANNOT TELL", "short", fact)
+    tokens, exchange, others = yield from _beside_a_long_answer(setting)
+    unblocked = f"{MODELS} and {HEALTH} do not wait for an answer of up to {tokens} tokens"
     # From the first bytes to the last: the way to a server far away takes its time as well.
-    first, last = (exchange.chunks[place].ms if exchange.chunks else 0 for place in (0, -1))
+    first, last = _span(exchange)
     took = last - first
     ends = [other.ms for other in others if other.status is not None]
     if len(ends) == len(others) and max(ends) <= last / 2 and last - max(ends) >= LEAST_MS:
         # So also where the whole stream came at its end.
-        return conforms(f"{MODELS} and {HEALTH} do not wait for a long answer")
+        return conforms(unblocked)
     if took < LEAST_MS:
         fact = f"the long answer took only {took} ms, which is too short to test this"
         raise Judged("CANNOT TELL", "short", fact)
@@ -234,4 +226,42 @@ def ask_health(setting: Setting) -> Asking[RowFinding]:
             how = f"{other.request.path}: {other.status or other.ended} after {other.ms} ms"
             fact = f"{how}, beside an answer that ended after {last} ms"
             raise Judged("VIOLATES", "blocked", fact)
-    return conforms(f"{MODELS} and {HEALTH} do not wait for a long answer")
+    return conforms(unblocked)
+
+
+def _beside_a_long_answer(setting: Setting) -> Asking[tuple[int, HTTPExchange, list[HTTPExchange]]]:
+    """Ask for a long answer, and for the list of models and the state of health meanwhile.
+
+    A server that makes it in no time is asked for longer ones.
+    """
+    # Sent when the long answer is under way: what comes before it does not wait for it.
+    waiting = [
+        HTTPRequest(label=path, method="GET", path=path, after_ms=BEGUN_MS)
+        for path in (MODELS, HEALTH)
+    ]
+    last = 0
+    reached = 0
+    for tokens in LONG_ANSWERS:
+        label = "client with a long answer"
+        long = streamed(setting, label, prompt=COUNTING, max_tokens=tokens)
+        [exchange, *others] = yield [long, *waiting]
+        answer = read(exchange)
+        if reached and (answer.is_refusal or exchange.ended == "too large"):
+            # More than its context holds, or than a client of ours takes.
+            break
+        if not answer.is_answer:
+            fact = f"the long answer was not generated ({exchange.ended})"
+            raise Judged("CANNOT TELL", "short", fact)
+        _, last = _span(exchange)
+        if last >= LEAST_MS:
+            return tokens, exchange, others
+        reached = tokens
+    fact = f"an answer of up to {reached} tokens took {last} ms, so nobody can wait for it"
+    raise Judged("NOT ASKED", "short", fact)
+
+
+def _span(exchange: HTTPExchange) -> tuple[int, int]:
+    """Return when the first and the last bytes of an answer came, in milliseconds."""
+    if not exchange.chunks:
+        return 0, 0
+    return exchange.chunks[0].ms, exchange.chunks[-1].ms

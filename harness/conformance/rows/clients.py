@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from harness.conformance.answer import Answer, events, read
+from harness.conformance.answer import DONE, Answer, events, read
 from harness.conformance.exchange import (
     COMPLETIONS,
     FILL,
@@ -17,6 +17,7 @@ from harness.conformance.exchange import (
 from harness.conformance.rows.row import (
     BUSY,
     LATER,
+    LEAST_MS,
     SHOWN,
     Asking,
     Judged,
@@ -29,6 +30,7 @@ from harness.conformance.rows.row import (
     lost,
     one,
     ordinary,
+    refused,
     shown,
     streamed,
     texts,
@@ -38,6 +40,8 @@ CLIENTS: Final = 4
 TIMES: Final = 3
 """How often each is asked alone: whoever does not repeat a text cannot be compared with it."""
 LONG: Final = 2000
+SHORTER: Final = 250
+"""Tokens of an answer where the context of a server is too short for LONG."""
 HUGE: Final = 10_000_000
 STAYS_MS: Final = 400
 TRIED: Final = 8
@@ -71,7 +75,7 @@ def ask_no_cross_talk(setting: Setting) -> Asking[RowFinding]:
             )
         alone.append(answers[0])
     if len(set(alone)) < CLIENTS:
-        raise Judged("CANNOT TELL", "alike", "two prompts have the same answer")
+        raise Judged("CANNOT TELL", "same", "two prompts have the same answer")
     streams = [
         streamed(setting, request.label, prompt=prompt, max_tokens=12)
         for request, prompt in zip(requests, prompts, strict=True)
@@ -107,7 +111,7 @@ def ask_no_cross_talk(setting: Setting) -> Asking[RowFinding]:
             f"{moved} of {2 * CLIENTS} texts differ from those that the clients got alone, and none"
             " is another client's"
         )
-        raise Judged("CANNOT TELL", "differs", fact)
+        raise Judged("CANNOT TELL", "moved", fact)
     return conforms(f"{2 * CLIENTS} concurrent clients got the texts they got alone")
 
 
@@ -125,11 +129,24 @@ def demand_unharmed(setting: Setting, before: Answer, what: str) -> Asking[None]
 def ask_disconnect(setting: Setting) -> Asking[RowFinding]:
     """A client that leaves in the middle of a stream."""
     before = yield from ordinary(completion(setting, "before"))
-    leaving = completion(setting, "leaves", stream=True, max_tokens=LONG)
     for _ in range(2):
-        yield [leaving.model_copy(update={"leave_after": 2})]
+        exchange = yield from _leaving(setting)
         yield from demand_unharmed(setting, before, "a client left")
+        if exchange.ended != "left" or DONE in events(exchange.body())[0]:
+            fact = f"the answer ended after {exchange.ms} ms, before its client could leave"
+            raise Judged("NOT ASKED" if exchange.ms < LEAST_MS else "CANNOT TELL", "short", fact)
     return conforms("2 clients left in the middle of a stream; the next answer was as before")
+
+
+def _leaving(setting: Setting) -> Asking[HTTPExchange]:
+    """Leave in the middle of the longest answer that the server makes."""
+    for tokens in (LONG, SHORTER):
+        request = completion(setting, "leaves", stream=True, max_tokens=tokens)
+        [exchange] = yield [request.model_copy(update={"leave_after": 2})]
+        answer = read(exchange)
+        if not answer.is_refusal:
+            return exchange
+    raise refused(request, answer)
 
 
 def ask_cancel(setting: Setting) -> Asking[RowFinding]:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from harness.conformance.answer import Answer
 from harness.conformance.exchange import HTTPRequest
 from harness.conformance.rows.alike import demand_unlike
-from harness.conformance.rows.answering import demand_length
+from harness.conformance.rows.answering import demand_counted_length, demand_length
 from harness.conformance.rows.parameters import (
     HOT,
     SEEDED,
@@ -27,6 +27,7 @@ from harness.conformance.rows.row import (
     Judged,
     RowFinding,
     Setting,
+    all_alike,
     chat,
     completion,
     conforms,
@@ -79,12 +80,12 @@ def ask_chat_stop(setting: Setting) -> Asking[RowFinding]:
 def ask_chat_max_tokens(setting: Setting) -> Asking[RowFinding]:
     """Two lengths in a chat, and one streamed."""
     yield from ordinary(completion(setting, "completion"))
-    for count, mode, stream in ((1, "whole", False), (5, "whole", False), (5, "streamed", True)):
-        label = f"chat, {plural(count, 'token')}, {mode}"
-        answer = yield from honoured(chat(setting, label, stream=stream, max_tokens=count))
-        if not stream or answer.usage is not None:
-            demand_length(answer, count)
-    return conforms("1 and 5 tokens, and 5 streamed")
+    for count in (1, 5):
+        label = f"chat, {plural(count, 'token')}, whole"
+        demand_length((yield from honoured(chat(setting, label, max_tokens=count))), count)
+    request = chat(setting, "chat, 5 tokens, streamed", stream=True, max_tokens=5)
+    uncounted = demand_counted_length((yield from honoured(request)), 5)
+    return conforms(f"limits of 1 and 5 tokens, and of 5 streamed{uncounted}")
 
 
 def ask_chat_messages(setting: Setting) -> Asking[RowFinding]:
@@ -93,7 +94,9 @@ def ask_chat_messages(setting: Setting) -> Asking[RowFinding]:
     asked, other = texts(setting, 2)
     last = {"role": "user", "content": asked}
     alone = yield from honoured(chat(setting, "one message", messages=[last]))
-    changed = False
+    chats = 0
+    counted = 0
+    changed = 0
     for role, what in (("user", "an earlier message"), ("system", "a system message")):
         for mode, stream in MODES:
             least = alone
@@ -103,18 +106,23 @@ def ask_chat_messages(setting: Setting) -> Asking[RowFinding]:
                 reply = [{"role": "assistant", "content": "No."}] if role == "user" else []
                 more = {"messages": [first, *reply, last]}
                 answer = yield from honoured(chat(setting, label, stream=stream, **more))
-                changed = changed or answer.text != alone.text
+                chats += 1
+                changed += answer.text != alone.text
                 if least.usage is None or answer.usage is None:
                     continue
                 if answer.usage.prompt <= least.usage.prompt:
                     less = "without it" if least is alone else "with a short one"
                     counts = f"{answer.usage.prompt} prompt tokens, {least.usage.prompt} {less}"
                     raise Judged("VIOLATES", "dropped", f"{label}: {counts}")
+                counted += 1
                 least = answer
     if not changed:
         fact = "neither earlier messages nor a system message changed the answer"
-        raise Judged("VIOLATES" if setting.samples else "CANNOT TELL", "dropped", fact)
-    return conforms("earlier messages and a system message are counted, and change the answer")
+        raise all_alike(setting, "dropped", fact)
+    tokens = f"prompt tokens grew in {counted} of {chats} chats"
+    if not counted:
+        tokens = "the server does not count prompt tokens"
+    return conforms(f"{tokens}; the text changed in {changed} of {chats}")
 
 
 def ask_chat_n(setting: Setting) -> Asking[RowFinding]:
@@ -149,7 +157,7 @@ def ask_chat_seed(setting: Setting) -> Asking[RowFinding]:
     demand_same("streamed", "seed 1", found["seed 1"], stream.text)
     if len(set(found.values())) == 1:
         fact = "3 seeds returned the same text at temperature 1"
-        raise Judged("VIOLATES" if setting.samples else "CANNOT TELL", "ignored", fact)
+        raise all_alike(setting, "ignored", fact)
     demand_distinct(found, setting)
     return conforms(
         f"seeds 1 and 0 repeat, 1 also streamed; 3 seeds returned {len(set(found.values()))} texts"
@@ -177,8 +185,8 @@ def ask_temperature(setting: Setting) -> Asking[RowFinding]:
         cold: list[Answer] = []
         for seed in COLD_SEEDS:
             more = {"seed": seed} if seeds else {}
-            answer = yield from one(make(setting, f"temperature 0, {mode}", **more))
-            cold.append(answer)
+            request = make(setting, f"temperature 0, {mode}", **more)
+            cold.append((yield from (one if is_chat else honoured)(request)))
         if is_chat and not all(answer.is_answer and answer.text for answer in cold):
             # Whether the server chats is the promise of another row. A model that thinks first
             # may say nothing in so few tokens.
@@ -194,6 +202,7 @@ def ask_temperature(setting: Setting) -> Asking[RowFinding]:
         if len(hot) == 1:
             how = " (that of temperature 0)" if cold[0].text in hot else ""
             fact = f"{mode}: {SAMPLES} samples at temperature {HOT} are the same text{how}"
-            raise Judged("VIOLATES" if setting.samples else "CANNOT TELL", "ignored", fact)
+            raise all_alike(setting, "ignored", fact)
         counts.append(f"{mode} {plural(len(hot), 'text')}")
-    return conforms(f"temperature 0: one text; {HOT}: {', '.join(counts)}")
+    modes = f"one text in each of {len(counts)} modes"
+    return conforms(f"temperature 0: {modes}; {HOT}: {', '.join(counts)}")

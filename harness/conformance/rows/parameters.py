@@ -16,6 +16,7 @@ from harness.conformance.rows.row import (
     Judged,
     RowFinding,
     Setting,
+    all_alike,
     chat,
     completion,
     conforms,
@@ -210,11 +211,9 @@ def ask_echo(setting: Setting) -> Asking[RowFinding]:
     for make, mode in ((completion, "whole"), (streamed, "streamed")):
         answer = yield from honoured(make(setting, f"echo, {mode}", echo=True))
         if not answer.text.lstrip().startswith(prompt):
-            how = (
-                "echo was ignored"
-                if answer.text == base.text
-                else f"the text is {shown(answer.text)}"
-            )
+            how = f"the text is {shown(answer.text)}"
+            if answer.text == base.text:
+                how = "the answer is the same as without echo"
             raise Judged(
                 "VIOLATES", "echo", f"{mode}: the response does not start with the prompt: {how}"
             )
@@ -255,7 +254,7 @@ def ask_seed(setting: Setting) -> Asking[RowFinding]:
     if len(set(found.values())) == 1:
         greedy = " (that of temperature 0)" if base.text == found["seed 1"] else ""
         fact = f"3 seeds returned the same text at temperature 1{greedy}"
-        raise Judged("VIOLATES" if setting.samples else "CANNOT TELL", "ignored", fact)
+        raise all_alike(setting, "ignored", fact)
     demand_distinct(found, setting)
     return conforms(
         f"seeds 1 and 0 repeat, 1 also streamed; 3 seeds returned {len(set(found.values()))} texts"

@@ -65,6 +65,8 @@ WORDS: Final = [
     "mirror",
 ]
 SHOWN: Final = 60
+LEAST_MS: Final = 200
+"""Milliseconds of an answer below which nobody can wait for it, or leave in the middle of it."""
 
 
 class Setting(Model):
@@ -96,7 +98,8 @@ class RowFinding(Model):
     """What one repetition of a row found.
 
     Attributes:
-        about: the difference in one word, which the control of the row states.
+        about: the kind of difference, of `harness.conformance.rows.kinds`. The control of the row
+            states which one it has to find.
         fact: in a sentence.
     """
 
@@ -151,7 +154,12 @@ def drive(
     try:
         requests = next(asking)
         while True:
-            requests = asking.send(send(requests))
+            exchanges = send(requests)
+            if any(exchange.ended == "withheld" for exchange in exchanges):
+                # Nothing is known of an answer that is not kept, so it accuses nobody.
+                fact = "an answer spells the API key, so nothing of it was kept"
+                return RowFinding(word="CANNOT TELL", about="withheld", fact=fact)
+            requests = asking.send(exchanges)
     except StopIteration as end:
         finding: RowFinding = end.value
         return finding
@@ -247,14 +255,23 @@ def honoured(request: HTTPRequest) -> Asking[Answer]:
     if answer.is_answer:
         return answer
     if answer.is_refusal:
-        raise Judged("REFUSES", "refused", f"{request.label}: {answer.error}")
+        raise refused(request, answer)
+    told = f"request {request.label!r}: {answer.error}"
     if exchange.ended == "timed out" or answer.status in BUSY:
-        raise Judged("CANNOT TELL", "unanswered", f"{request.label}: {answer.error}")
-    raise Judged(
-        "VIOLATES",
-        "error",
-        f"{request.label}: the server neither answered nor refused the request: {answer.error}",
-    )
+        raise Judged("CANNOT TELL", "unanswered", told)
+    raise Judged("VIOLATES", "error", f"{told}, which is neither an answer nor a refusal")
+
+
+def refused(request: HTTPRequest, answer: Answer) -> Judged:
+    """Return that a server says clearly that it does not do what a request asks for."""
+    return Judged("REFUSES", "refused", f"request {request.label!r}: {answer.error}")
+
+
+def all_alike(setting: Setting, about: str, fact: str) -> Judged:
+    """Return what to say of texts that should not all be the same: a model may be sure of one."""
+    if setting.samples:
+        return Judged("VIOLATES", about, fact)
+    return Judged("CANNOT TELL", "one text", fact)
 
 
 def demand_same(about: str, what: str, whole: object, other: object) -> None:

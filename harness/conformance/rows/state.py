@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from harness.conformance.answer import Answer
+from harness.conformance.answer import Answer, read
 from harness.conformance.exchange import HTTPRequest
 from harness.conformance.rows.differing import (
     TextComparison,
@@ -29,6 +29,7 @@ from harness.conformance.rows.row import (
     shown,
     unseen,
 )
+from harness.forms.text import joined
 
 SHORT: Final = 8
 """Tokens of an answer: a close decision is unlikely among so few."""
@@ -56,20 +57,23 @@ def ask_order(setting: Setting) -> Asking[RowFinding]:
     before = yield from steady(completion(setting, "A", prompt=prompt))
     other = unseen(setting, "B", 20)
     sampled = {"temperature": 1.5, "stop": ["e"], "max_tokens": 5}
+    unanswered: list[str] = []
     for what, request in (
         ("another prompt", completion(setting, "B", prompt=other)),
         ("a sampled one", completion(setting, "B, sampled", prompt=other, **sampled)),
         ("a chat", chat(setting, "B, in a chat")),
     ):
         # Whether the server answers this is the promise of another row.
-        yield from one(request)
+        if not (yield from one(request)).is_answer:
+            unanswered.append(what)
         after = yield from one(completion(setting, f"{LATER}A", prompt=prompt))
         if not after.is_answer:
             raise Judged("CANNOT TELL", "unanswered", f"A after {what}: {after.error}")
         if after.text != before.text:
             fact = f"after {what}: {shown(after.text)}, before it {shown(before.text)}"
             raise Judged("VIOLATES", "order", fact)
-    return conforms("the same text before and after another prompt, a sampled one and a chat")
+    fact = "the same text before and after another prompt, a sampled one and a chat"
+    return conforms(f"{fact} (not answered: {joined(unanswered)})" if unanswered else fact)
 
 
 def _short(setting: Setting, label: str, prompt: str, more: dict[str, Any]) -> HTTPRequest:
@@ -89,6 +93,7 @@ def ask_prefix_cache(setting: Setting) -> Asking[RowFinding]:
         yield from honoured(_short(setting, "prefix", prefix, more))
         yield from honoured(_short(setting, "other ending", f"{prefix} market", more))
     compared: list[TextComparison] = []
+    answered = 0
     for when in ("after its prefix", "after other prompts"):
         for prefix, before in zip(prefixes, cold, strict=True):
             label = f"{LATER}{when}"
@@ -107,9 +112,13 @@ def ask_prefix_cache(setting: Setting) -> Asking[RowFinding]:
             ]
             # A few at a time: nothing is compared with their answers.
             for place in range(0, EVICTING, AT_ONCE):
-                yield others[place : place + AT_ONCE]
-    lengths = ", ".join(map(str, PREFIXES))
-    fact = f"{lengths} words: the same text cold, after a shared prefix and after {EVICTING} others"
+                exchanges = yield others[place : place + AT_ONCE]
+                answered += sum(read(exchange).is_answer for exchange in exchanges)
+    of = "" if answered == EVICTING else f"{answered} of "
+    fact = (
+        f"prefixes of {joined(map(str, PREFIXES))} words: the same text cold, after the prefix, and"
+        f" after {of}{EVICTING} other prompts"
+    )
     return judge(compared, fact)
 
 

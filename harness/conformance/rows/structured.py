@@ -5,6 +5,7 @@ A server refuses what it cannot do. To answer with free text is to ignore the cl
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from harness.conformance.answer import Answer
@@ -75,6 +76,17 @@ def _demand_object(text: str, finish: str | None, what: str) -> Any:
     raise Judged("VIOLATES", "ignored", f"{what} is not a JSON object: {shown(text)}")
 
 
+def _object_of(answer: Answer, mode: str) -> Any:
+    return _demand_object(answer.text, answer.finish, f"the {mode} answer")
+
+
+def _matching(answer: Answer, mode: str) -> Any:
+    """Return the object that an answer is, where it matches the schema."""
+    value = _object_of(answer, mode)
+    _demand_schema(value, f"the {mode} answer")
+    return value
+
+
 def _demand_schema(value: dict[str, Any], what: str) -> None:
     is_valid = (
         set(value) == {"color", "bright"}
@@ -82,14 +94,21 @@ def _demand_schema(value: dict[str, Any], what: str) -> None:
         and isinstance(value["bright"], bool)
     )
     if not is_valid:
-        raise Judged("VIOLATES", "schema", f"{what} does not match the schema: {shown(value)}")
+        raise Judged("VIOLATES", "unmatched", f"{what} does not match the schema: {shown(value)}")
 
 
-def _three(setting: Setting, what: str, more: dict[str, Any]) -> Asking[tuple[Answer, Answer]]:
-    """Ask whole, whole again and streamed; return the first and the last."""
+def _three(
+    setting: Setting, what: str, more: dict[str, Any], judge: Callable[[Answer, str], Any]
+) -> Asking[tuple[Answer, Answer]]:
+    """Ask whole, whole again and streamed; return the first and the last.
+
+    What the first breaks by itself needs no other: a server that ignores the client makes each of
+    them as long as it may be.
+    """
     yield from ordinary(completion(setting, "completion"))
     yield from honoured(chat(setting, "plain chat"))
     whole = yield from honoured(_request(setting, what, stream=False, more=more))
+    judge(whole, "whole")
     again = yield from honoured(_request(setting, what, stream=False, more=more))
     stream = yield from honoured(_request(setting, f"{what}, streamed", stream=True, more=more))
     if (whole.text, _plain(whole)) != (again.text, _plain(again)):
@@ -104,27 +123,21 @@ def _plain(answer: Answer) -> list[tuple[str, str]]:
 def ask_json_object(setting: Setting) -> Asking[RowFinding]:
     """An answer that has to be a JSON object."""
     more = {"response_format": {"type": "json_object"}}
-    whole, stream = yield from _three(setting, "JSON object", more)
-    of_whole = _demand_object(whole.text, whole.finish, "the whole answer")
-    of_stream = _demand_object(stream.text, stream.finish, "the streamed answer")
+    whole, stream = yield from _three(setting, "JSON object", more, _object_of)
+    of_whole = _object_of(whole, "whole")
+    of_stream = _object_of(stream, "streamed")
     # Values and not texts: a server may write the whole answer anew, with other spaces.
     demand_same("text", "object", of_whole, of_stream)
-    return conforms(f"{shown(whole.text)}, the same when streamed")
+    return conforms(f"{shown(whole.text)}, the same object when streamed")
 
 
 def ask_json_schema(setting: Setting) -> Asking[RowFinding]:
     """An answer that has to be valid under a schema."""
     schema = {"name": "choice", "strict": True, "schema": SCHEMA}
     more = {"response_format": {"type": "json_schema", "json_schema": schema}}
-    whole, stream = yield from _three(setting, "JSON schema", more)
-    found: list[Any] = []
-    for answer, mode in ((whole, "whole"), (stream, "streamed")):
-        what = f"the {mode} answer"
-        value = _demand_object(answer.text, answer.finish, what)
-        _demand_schema(value, what)
-        found.append(value)
-    demand_same("text", "object", *found)
-    return conforms(f"{shown(whole.text)}, the same when streamed")
+    whole, stream = yield from _three(setting, "JSON schema", more, _matching)
+    demand_same("text", "object", _matching(whole, "whole"), _matching(stream, "streamed"))
+    return conforms(f"{shown(whole.text)}, the same object when streamed")
 
 
 def _demand_call(answer: Answer, mode: str) -> Any:
@@ -175,7 +188,7 @@ def ask_tools(setting: Setting) -> Asking[RowFinding]:
         "tools": [{"type": "function", "function": function}],
         "tool_choice": {"type": "function", "function": {"name": TOOL}},
     }
-    whole, stream = yield from _three(setting, "forced tool", more)
+    whole, stream = yield from _three(setting, "forced tool", more, _demand_call)
     of_whole = _demand_call(whole, "whole")
     of_stream = _demand_call(stream, "streamed")
     demand_same("text", "arguments", of_whole, of_stream)
@@ -183,6 +196,7 @@ def ask_tools(setting: Setting) -> Asking[RowFinding]:
     count = made // 2
     if count == 0:
         return conforms(f"{TOOL}({of_whole}), the same when streamed")
+    tried: list[str] = []
     for is_streamed, mode in ((False, "whole"), (True, "streamed")):
         cut = more | {"max_tokens": count}
         # A server may refuse what it knows to be too short for a call.
@@ -190,4 +204,7 @@ def ask_tools(setting: Setting) -> Asking[RowFinding]:
         answer = yield from one(request)
         if answer.is_answer:
             _demand_cut(answer, count, of_whole, mode)
-    return conforms(f"{TOOL}({of_whole}), the same when streamed; cut at {plural(count, 'token')}")
+            tried.append(mode)
+    limit = f"a limit of {plural(count, 'token')}"
+    how = f"with {limit}, {' and '.join(tried)}" if tried else f"{limit} is refused"
+    return conforms(f"{TOOL}({of_whole}), the same when streamed; {how}")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from harness.conformance.report import CURL_LIMIT, line_of
 from harness.conformance.rows import ROWS
+from harness.conformance.rows.kinds import WRONG
+from harness.conformance.screen import height, is_brief
 from harness.conformance.sweep.record import PATH as FACTS
 from harness.conformance.sweep.record import ServedRecord, ViolationGroup
-from harness.forms.text import bounded, plural, visible
+from harness.forms.text import plural, visible
 from harness.report.blocks import (
     Block,
     BulletList,
@@ -29,7 +31,8 @@ from harness.series.replay import RECORD, document, section
 from harness.series.series import FOLDER, SUFFIX
 
 FACT: Final = 200
-SHORTER: Final = 100
+LINES: Final = 24
+"""Of the violations on the first screen; above them is a table of the servers."""
 SHORT: Final = {
     "CONFORMS": "conforms",
     "VIOLATES": "VIOLATES",
@@ -88,19 +91,40 @@ def answer(record: ServedRecord) -> str:
 
 
 def first_screen(record: ServedRecord) -> list[Block]:
-    """Return what a reader has to see first: every server, and every violation in a line."""
-    lines: list[Part] = []
-    for group in record.groups:
-        servers = _names(record, group.violates)
-        evidence = (Evidence(_path(group.evidence)),)
-        text = Text(Verbatim(group.row), f", {servers}: ", Foreign(bounded(group.fact, SHORTER)))
-        lines.append(Claim(text, evidence))
+    """Return what a reader has to see first: every server, and every violation."""
+    found = _violations(record, _fact)
+    if height([found]) > LINES:
+        found = _violations(record, _kind)
     return [
         Heading(1, "Sweep of servers"),
         Paragraph(Claim(answer(record), (RECORD,))),
         *_servers(record),
-        BulletList(tuple(lines)),
+        found,
     ]
+
+
+def _violations(record: ServedRecord, say: Callable[[ViolationGroup], str]) -> BulletList:
+    """List the violations, those of the same servers that say the same on one line."""
+    lines: dict[tuple[str, str], list[ViolationGroup]] = {}
+    for group in record.groups:
+        lines.setdefault((_names(record, group.violates), say(group)), []).append(group)
+    items: list[Part] = []
+    for (servers, text), groups in lines.items():
+        rows: list[Part] = []
+        for group in groups:
+            rows += [", " if rows else "", Verbatim(group.row)]
+        paths = dict.fromkeys(_path(group.evidence) for group in groups)
+        evidence = tuple(map(Evidence, paths))
+        items.append(Claim(Text(*rows, f" on {servers}: ", Foreign(text)), evidence))
+    return BulletList(tuple(items))
+
+
+def _fact(group: ViolationGroup) -> str:
+    return group.fact if is_brief(group.fact) else _kind(group)
+
+
+def _kind(group: ViolationGroup) -> str:
+    return WRONG.get(group.about, group.about)
 
 
 def body(record: ServedRecord) -> Iterator[Block]:
