@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from harness.forms.text import bounded, joined, plural
@@ -80,12 +80,17 @@ class Section:
     blocks: tuple[Block, ...]
 
 
-def render_issue(record: Record, read: Read) -> str:
+Mark = Callable[[Sequence[Block]], Iterable[Block]]
+
+
+def render_issue(record: Record, read: Read, mark: Mark = iter) -> str:
     """Render the text, of at most 60 lines and 65,000 characters.
 
     Args:
         record: the record.
         read: gives the bytes of a file of the evidence by its path.
+        mark: what is done to the blocks before they are rendered: where the report did not verify,
+            `unverified`.
     """
     head = _head(record)
     sections = list(_sections(record, read))
@@ -104,7 +109,8 @@ def render_issue(record: Record, read: Read) -> str:
             else []
         )
         there = [block for section in sections[:kept] for block in section.blocks]
-        text = render_markdown([alone(block) for block in (*head, *there, *note, *_foot(record))])
+        blocks = mark([*head, *there, *note, *_foot(record)])
+        text = render_markdown([alone(block) for block in blocks])
         if len(text) <= LONGEST and text.count("\n") <= MOST_LINES:
             break
     return text
