@@ -423,12 +423,33 @@ def _stands_out(record: Record) -> Part:
         parts += [sentence, ". "]
     parts += _of_trials(record)
     if not parts:
-        return "No notices, Python warnings or tracebacks, and nothing unusual about the run."
+        return _searched(record)
     # A line must not end with a blank.
     last = parts[-1]
     if isinstance(last, str):
         parts[-1] = last.rstrip()
     return Text(*parts)
+
+
+def _searched(record: Record) -> str:
+    """Say which trials were searched and showed nothing. The logs of those that failed are not: the
+    report shows why they failed.
+    """
+    ran = [cell.candidate for cell in record.judgement.cells if cell.candidate is not None]
+    counted = sum(tally.counted for tally in ran)
+    failed = sum(tally.failed for tally in ran)
+    where = f"In the {plural(counted, 'trial')} of {record.scenario.the('candidate')}"
+    if not counted:
+        return "There was no trial to search for notices, Python warnings and tracebacks."
+    if not failed:
+        return f"{where}, no rank reported a notice or printed a Python warning or a traceback."
+    reported = f"{where}, no rank reported a notice."
+    if failed == counted:
+        return f"{reported} Logs are searched only where a trial passed, and all of these failed."
+    return (
+        f"{reported} In the {counted - failed} that passed, no rank printed a Python warning or a"
+        f" traceback; the logs of the {failed} that failed were not searched."
+    )
 
 
 def _ways(tallies: Sequence[tuple[CellVerdict, Tally]]) -> Iterator[tuple[Way, int, str, Evidence]]:
