@@ -284,7 +284,7 @@ def _reproduce(record: Record) -> Iterator[Block]:
     source = record.run.source
     run = record.run
     lines = [f"git checkout {source.commit}"] if source.commit else []
-    place = source.scenario or f"FOLDER-OF-{record.scenario.id}"
+    place = shlex.quote(source.place or f"FOLDER-OF-{record.scenario.id}")
     again = " ".join(
         ["rankproof", "run", place, *(f"--set {shlex.quote(given)}" for given in run.overrides)]
     )
