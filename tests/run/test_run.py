@@ -95,7 +95,9 @@ def test_the_printed_command_runs_the_same_scenario_in_a_clone(
     commit(tmp_path, {".gitignore": "/home/\n/results/\n"})
     ran = rankproof("run", "scenario/again.yaml", "--set", "trials.control=3")
     assert ran.code == 0, ran.out + ran.err
-    printed = re.findall(r"^(rankproof run .*?) +#", (ran.folder / "report.md").read_text(), re.M)
+    printed = re.findall(
+        r"^(rankproof run .*?) +#", (ran.folder / "report.md").read_text(), re.MULTILINE
+    )
     assert printed == ["rankproof run scenario/again.yaml --set trials.control=3"]
     assert printed[0] in rankproof("show", "--issue", str(ran.folder)).out
     git(tmp_path, "clone", "-q", ".", "clone")
