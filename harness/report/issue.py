@@ -61,10 +61,12 @@ CALLS = re.compile(
     r"(?<![\w`])@[A-Za-z0-9][\w/.-]*|[#!$%&~][0-9]+\b|\b[Gg][Hh]-[0-9]+\b|\b[0-9a-f]{40}\b"
 )
 # The home folder of somebody; then all folders above the last name of a path that begins at a root.
-# Not the path of an address such as https://host/path.
+# Not the path of an address such as https://host/path. A path begins where no word goes on, and has
+# a name before its last slash: `</b>` has none, and neither has `/x`, where there is no folder.
 HOME = re.compile(r"(?:(?<![A-Za-z])[A-Za-z]:)?[/\\](?:home|Users)[/\\][^/\\\s\"'`<>|:;,)\]]+")
+STEP = r"[/\\](?![/\\])[\w.@+~-]+"
 FOLDERS = re.compile(
-    r"(?<![^\s\"'`(\[{<=,;|:…])(?:~|…|[A-Za-z]:)?(?:[/\\](?![/\\])[\w.@+~-]+)*"
+    rf"(?<![^\s\"'`(\[{{<>=,;|:…])(?:(?:~|…|[A-Za-z]:)(?:{STEP})*|(?:{STEP})+)"
     r"[/\\](?![/\\])(?=[\w.@+~-])"
 )
 ADDRESS = re.compile(r"\b[\w.+-]+@[\w-]+[\w.-]*")

@@ -213,7 +213,7 @@ def test_numbers_of_the_subject_are_not_left_out() -> None:
     one = cell(candidate=["fail"] * 2)
     for number, trial in enumerate(one["candidate"]["trials"]):
         trial["first"] = {"ms": 1.0, "rank": 1, "line": 1, "what": f"OSError: pid {number}"}
-    assert "1 of 2 failed trials: OSError: pid 0" in text(record(one))
+    assert "1 of 2 failed trials: [OSError: pid 0, first on rank 1]" in text(record(one))
 
 
 def test_a_finding_does_not_look_like_a_fix() -> None:
