@@ -27,7 +27,7 @@ Findings do not count for releases of Rankproof. `docs/findings.py` writes this 
 To check a finding, to print it for an issue tracker, or to run it again:
 
     rankproof verify docs/findings/stop-string.rankproof.tar.xz --allowed-signers docs/findings/allowed_signers
-    rankproof show --issue docs/findings/stop-string.rankproof.tar.xz
+    rankproof show --issue docs/findings/stop-string.rankproof.tar.xz --allowed-signers docs/findings/allowed_signers
     rankproof reproduce docs/findings/stop-string.rankproof.tar.xz --allowed-signers docs/findings/allowed_signers
 
 `nox -s findings` runs each script on the newest release of its library. `allowed_signers` lists the key that signed the

@@ -173,7 +173,7 @@ def run_and_judge(core: Core, repo: Path, keys: Keys) -> None:
             "verify", reports[-1], *signers, cwd=repo
         )
     core.passes("diff", *reports, *signers, cwd=repo)
-    assert "Ranks say yes" in core.passes("show", "results/words/latest", cwd=repo)
+    assert "Ranks say yes" in core.passes("show", "results/words/latest", *signers, cwd=repo)
     assert "OPEN" in core.passes("gate", "--trusted-ref", "origin/main", cwd=repo)
 
 

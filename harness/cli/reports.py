@@ -12,27 +12,30 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
+from typing import TYPE_CHECKING, Any
 
 from harness.cli import FAIL, INCONCLUSIVE, PASS, REFUSED, USAGE, give_up
-from harness.cli.arguments import inputs, own_signers, policy_of, signers
+from harness.cli.arguments import inputs, policy_of, signers
 from harness.cli.streams import print_styled
 from harness.forms.source import expanded
 from harness.forms.text import visible
 from harness.reason import RefusalWord
 from harness.record.model import PATH, Record, RecordError
 from harness.run.replay import RecordReplay
-from harness.trust import sshsig
 from harness.trust.folder import LARGEST_FILE, Folder, UnreadableFile, verify_folder
 from harness.trust.key import is_ci, own_keys
 from harness.trust.replay import Replay
-from harness.trust.signers import SignerPolicy, SignersMalformed, read_signers
+from harness.trust.signers import SignerPolicy, SignersMalformed
 from harness.trust.sshsig import SshsigError
-from harness.trust.verification import Refused, Verification, Verifier
+from harness.trust.verification import Verification
+
+if TYPE_CHECKING:
+    from harness.report.blocks import Block
 
 REPORT = "report.md"
 
@@ -237,10 +240,43 @@ def _show_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="print the whole report and its appendix, not only the first screen",
     )
+    signers(parser)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """What `show` says of a report, which is verified before a word of it is printed.
+
+    Attributes:
+        word: of the refusal; empty where the report verifies.
+        line: who signed it, or why it does not verify.
+        is_signed: whether a good signature covers the report.
+        record: what was judged again; None where that was not reached.
+    """
+
+    word: str
+    line: str
+    is_signed: bool = False
+    record: Any = None
+
+    @property
+    def code(self) -> int:
+        """Exit code: that of `rankproof verify`."""
+        return REFUSED if self.word else PASS
+
+    def mark(self, blocks: Iterable[Block]) -> list[Block]:
+        """Blocks as they may be shown: below NOT VERIFIED and without a PASS where it does not
+        verify.
+        """
+        from harness.report.unverified import unverified
+
+        if not self.word:
+            return list(blocks)
+        return list(unverified(blocks, word=self.word, is_signed=self.is_signed))
 
 
 def _show_run(options: argparse.Namespace) -> int:
-    """Show a run's record as a report. It is a view: of the evidence nothing is verified."""
+    """Show a run's record as a report, and first whether it verifies."""
     try:
         with report_of(options.run) as report:
             folder = report.parent if report.name == REPORT else report
@@ -267,11 +303,17 @@ def _show(options: argparse.Namespace, folder: Path) -> int:
 
     path = folder / PATH
     try:
-        record = Record.decode(path.read_bytes())
+        data = path.read_bytes()
+        checked = _checked(options, folder)
+        # What was judged is what is shown, whatever happens to the folder meanwhile.
+        record = checked.record or Record.decode(data)
         if options.issue:
             with Folder(folder) as files:
-                print(render_issue(record, lambda name: files.read(name, LARGEST_FILE)), end="")
-            return PASS
+                text = render_issue(
+                    record, lambda name: files.read(name, LARGEST_FILE), checked.mark
+                )
+            print(text, end="")
+            return checked.code
     except OSError as error:
         place = path if error.filename is None else error.filename
         print(
@@ -279,6 +321,8 @@ def _show(options: argparse.Namespace, folder: Path) -> int:
             file=sys.stderr,
         )
         return USAGE
+    except (SignersMalformed, ValueError) as error:
+        return give_up("show", error, USAGE)
     except (RecordError, UnreadableFile) as error:
         what = (
             f"{folder}: {error.message}"
@@ -295,15 +339,15 @@ def _show(options: argparse.Namespace, folder: Path) -> int:
     if options.all:
         unsigned = "(not signed here: see report.md)"
         shown = [*report_blocks(record, manifest_digest=unsigned), *appendix_blocks(record)]
-    print_styled(render_terminal(shown, width, record=record))
+    print_styled(render_terminal(checked.mark(shown), width, record=record))
     print()
     # To the minute: with the fingerprint of a key it is a line of 80 columns.
-    print(f"Made {record.run.made[:16]}Z. {_signature(folder / REPORT)}")
+    print(f"Made {record.run.made[:16]}Z. {checked.line}")
     place = shlex.quote(str(given))
     if not options.all:
         print(f"The rest:     rankproof show --all {place}")
     print(f"The evidence: rankproof verify {place}")
-    return PASS
+    return checked.code
 
 
 def _show_servers(options: argparse.Namespace, folder: Path) -> int:
@@ -312,6 +356,7 @@ def _show_servers(options: argparse.Namespace, folder: Path) -> int:
 
     try:
         data = (folder / PATH).read_bytes()
+        checked = _checked(options, folder)
         if (folder / SERVED).is_file():
             from harness.conformance.sweep import report as sweep
             from harness.conformance.sweep.record import ServedRecord
@@ -327,38 +372,46 @@ def _show_servers(options: argparse.Namespace, folder: Path) -> int:
             made = one.facts.made
             rest = conformance.body(one) if options.all else ()
             blocks = [*conformance.first_screen(one), *rest]
+    except (SignersMalformed, ValueError) as error:
+        return give_up("show", error, USAGE)
     except (OSError, RecordError) as error:
         print(f"{folder / PATH}: {error}", file=sys.stderr)
         return USAGE
-    print_styled(render_terminal(blocks, min(shutil.get_terminal_size().columns, SHOW_WIDEST)))
+    shown = checked.mark(blocks)
+    print_styled(render_terminal(shown, min(shutil.get_terminal_size().columns, SHOW_WIDEST)))
     report = shlex.quote(str(folder / REPORT))
-    print(f"\nMade {made[:16]}Z. {_signature(folder / REPORT)}")
+    print(f"\nMade {made[:16]}Z. {checked.line}")
     print(f"Check that the evidence supports it: rankproof verify {report}")
-    return PASS
+    return checked.code
 
 
-def _signature(report: Path) -> str:
-    """Who signed the report, and whether the repository that the reader stands in lists them."""
+def _checked(options: argparse.Namespace, folder: Path) -> Checked:
+    """Verify a report for whoever looks at it: their list, or `--signer`, and their own keys.
+
+    Raises:
+        OSError, SignersMalformed: a list cannot be read.
+        ValueError: an option that cannot be read.
+    """
+    policy = policy_of(options, own=own_keys())
+    report = folder / REPORT
+    replay = replay_of(report)
     try:
-        listed = own_signers()
-        policy = SignerPolicy(
-            allowed=read_signers(listed) if listed else None,
-            allowed_from=str(listed or "allowed_signers"),
-            own=own_keys(),
-        )
-        content = report.read_bytes()
-        verifier = Verifier(sshsig, policy, datetime.now(UTC))
-        verifier.take_report(content)
-        verifier.check_signature(content)
-        verifier.check_signer()
-    except Refused as refused:
-        return f"Signature: {refused.word}: {refused.message}"
-    except (OSError, sshsig.SshsigError) as error:
-        return visible(f"Signature: not checked: {error}")
-    if verifier.is_mine:
-        return f"MINE: {verifier.fingerprint}"
-    listed_as = f"listed in {policy.allowed_from} as {verifier.signer}"
-    return f"Signature: good, by {verifier.fingerprint}, {listed_as}"
+        found = verify_folder(report, policy=policy, replay=replay)
+    except (UnreadableFile, SshsigError) as error:
+        why = error.message if isinstance(error, UnreadableFile) else str(error)
+        return Checked(word="NOT CHECKED", line=visible(f"NOT VERIFIED: {why}"))
+    if not found.ok:
+        line = f"NOT VERIFIED: {found.word}: {found.message}"
+        return Checked(word=found.word, line=line, is_signed=found.fingerprint is not None)
+    record = replay.record if isinstance(replay, RecordReplay) else None
+    if found.is_mine:
+        line = f"MINE: {found.fingerprint}"
+    elif found.fingerprint in policy.fingerprints:
+        line = f"Signature: good, by {found.fingerprint}, given with --signer"
+    else:
+        listed = f"listed in {policy.allowed_from} as {found.signer}"
+        line = f"Signature: good, by {found.fingerprint}, {listed}"
+    return Checked(word="", line=line, is_signed=True, record=record)
 
 
 COMPARED_CODES = {"same": PASS, "changed": FAIL, "cannot tell": INCONCLUSIVE}

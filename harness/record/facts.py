@@ -133,7 +133,8 @@ class RepositoryFacts(Model):
 
     None means unknown: a git that failed is not a clean tree.
 
-    `scenario` is the path of the scenario's folder inside it.
+    `scenario` is the path of the scenario's folder inside it, None for the top folder; `file` is
+    the name of the scenario's file in that folder, None in a record that does not say it.
     """
 
     commit: str | None
@@ -142,7 +143,16 @@ class RepositoryFacts(Model):
     untracked: int | None
     origin: str | None
     scenario: str | None
+    file: str | None = Field(None, exclude_if=lambda name: name is None)
     why_unknown: str = ""
+
+    @property
+    def place(self) -> str | None:
+        """Path in the repository by which `rankproof run` finds this scenario and no other of its
+        folder; that of the folder where the file is not known, None where neither is.
+        """
+        steps = [step for step in (self.scenario, self.file) if step is not None]
+        return "/".join(steps) or None
 
 
 class InputFacts(Model):

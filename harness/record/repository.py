@@ -15,14 +15,16 @@ from harness.record.results import is_of_runs
 PATCH_LIMIT = 1024 * 1024
 
 
-def describe(folder: Path, *, results: Path | None = None) -> RepositoryFacts:
+def describe(
+    folder: Path, *, results: Path | None = None, file: str | None = None
+) -> RepositoryFacts:
     """Say which commit `folder` is at, and whether the tree was changed since.
 
     What git does not tell stays unknown.
 
     What git ignores does not make a tree dirty, nor does what runs left in `results`, the folder of
     all results: only untracked files that lie there as a run's do, so that nothing else can hide in
-    it.
+    it. `file` is the name of the scenario's file in the folder.
     """
     done = git("rev-parse", "HEAD", folder=folder)
     commit = _answer(done)
@@ -45,6 +47,7 @@ def describe(folder: Path, *, results: Path | None = None) -> RepositoryFacts:
         untracked=None if lines is None else sum(line.startswith("??") for line in lines),
         origin=without_credentials(origin) if origin else None,
         scenario=(_git(folder, "rev-parse", "--show-prefix") or "").rstrip("/") or None,
+        file=file,
         why_unknown="git did not report whether the tree was changed" if lines is None else "",
     )
 

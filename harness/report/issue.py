@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from harness.forms.text import bounded, joined, plural
@@ -61,10 +61,12 @@ CALLS = re.compile(
     r"(?<![\w`])@[A-Za-z0-9][\w/.-]*|[#!$%&~][0-9]+\b|\b[Gg][Hh]-[0-9]+\b|\b[0-9a-f]{40}\b"
 )
 # The home folder of somebody; then all folders above the last name of a path that begins at a root.
-# Not the path of an address such as https://host/path.
+# Not the path of an address such as https://host/path. A path begins where no word goes on, and has
+# a name before its last slash: `</b>` has none, and neither has `/x`, where there is no folder.
 HOME = re.compile(r"(?:(?<![A-Za-z])[A-Za-z]:)?[/\\](?:home|Users)[/\\][^/\\\s\"'`<>|:;,)\]]+")
+STEP = r"[/\\](?![/\\])[\w.@+~-]+"
 FOLDERS = re.compile(
-    r"(?<![^\s\"'`(\[{<=,;|:…])(?:~|…|[A-Za-z]:)?(?:[/\\](?![/\\])[\w.@+~-]+)*"
+    rf"(?<![^\s\"'`(\[{{<>=,;|:…])(?:(?:~|…|[A-Za-z]:)(?:{STEP})*|(?:{STEP})+)"
     r"[/\\](?![/\\])(?=[\w.@+~-])"
 )
 ADDRESS = re.compile(r"\b[\w.+-]+@[\w-]+[\w.-]*")
@@ -80,12 +82,17 @@ class Section:
     blocks: tuple[Block, ...]
 
 
-def render_issue(record: Record, read: Read) -> str:
+Mark = Callable[[Sequence[Block]], Iterable[Block]]
+
+
+def render_issue(record: Record, read: Read, mark: Mark = iter) -> str:
     """Render the text, of at most 60 lines and 65,000 characters.
 
     Args:
         record: the record.
         read: gives the bytes of a file of the evidence by its path.
+        mark: what is done to the blocks before they are rendered: where the report did not verify,
+            `unverified`.
     """
     head = _head(record)
     sections = list(_sections(record, read))
@@ -104,7 +111,8 @@ def render_issue(record: Record, read: Read) -> str:
             else []
         )
         there = [block for section in sections[:kept] for block in section.blocks]
-        text = render_markdown([alone(block) for block in (*head, *there, *note, *_foot(record))])
+        blocks = mark([*head, *there, *note, *_foot(record)])
+        text = render_markdown([alone(block) for block in blocks])
         if len(text) <= LONGEST and text.count("\n") <= MOST_LINES:
             break
     return text
@@ -278,7 +286,7 @@ def _reproduce(record: Record) -> Iterator[Block]:
     source = record.run.source
     run = record.run
     lines = [f"git checkout {source.commit}"] if source.commit else []
-    place = source.scenario or f"FOLDER-OF-{record.scenario.id}"
+    place = shlex.quote(source.place or f"FOLDER-OF-{record.scenario.id}")
     again = " ".join(
         ["rankproof", "run", place, *(f"--set {shlex.quote(given)}" for given in run.overrides)]
     )

@@ -57,8 +57,8 @@ def _check_it(record: Record, manifest_digest: str) -> list[Block]:
         f"rankproof verify report.md --signer {key}   # if its maker gave you this fingerprint",
         "sha256sum --quiet -c MANIFEST.sha256",
     ]
-    if record.run.source.scenario is not None:
-        place = record.run.source.scenario
+    place = record.run.source.place
+    if place is not None:
         given = [f"--set {shlex.quote(one)}" for one in record.run.overrides]
         again = " ".join(["rankproof", "run", shlex.quote(place), *given])
         lines.append(f"{again}   # at the same commit")

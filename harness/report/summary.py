@@ -55,6 +55,8 @@ UNSHOWN_SHOWN = 2
 PLACE_LIMIT = 240
 SENTENCE_LIMIT = 640
 NUMBERS = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+# What the harness measures anew in each trial: numbers of processes, and times.
+MEASURED = re.compile(r"\bpid \d+|\b\d+(?:\.\d+)? m?s\b")
 EXACT = ("at", "in", "after")
 # Words with which `equivalent` gives its own scale.
 NOISE = "times the noise limit"
@@ -287,6 +289,9 @@ def _candidate(record: Record) -> Part:
 def failures_in_words(record: Record) -> Part | None:
     """Return what failed first in the candidate's trials that failed, the most frequent first; None
     where none failed.
+
+    Reasons of checks that differ only in pids and times are one. What a rank raised is compared as
+    it stands: its numbers are the subject's.
     """
     failed = [
         trial
@@ -296,12 +301,17 @@ def failures_in_words(record: Record) -> Part | None:
     ]
     alike: dict[str, list[Trial]] = {}
     for trial in failed:
-        alike.setdefault(_what_failed(trial), []).append(trial)
+        what = _what_failed(trial)
+        key = what if trial.first is not None else MEASURED.sub("#", what)
+        alike.setdefault(key, []).append(trial)
     if not alike:
         return None
     parts: list[Part] = []
     ways = sorted(alike.items(), key=lambda item: -len(item[1]))
-    for what, trials in ways[:WAYS_SHOWN]:
+    for _, trials in ways[:WAYS_SHOWN]:
+        what = _what_failed(trials[0])
+        are_equal = all(_what_failed(trial) == what for trial in trials)
+        except_for = "" if are_equal else " (equal except for pids and times)"
         ranks = sorted(
             {trial.first.rank for trial in trials if trial.first and trial.first.rank is not None}
         )
@@ -311,7 +321,7 @@ def failures_in_words(record: Record) -> Part | None:
         claim = Claim(Text(with_code(what, SENTENCE_LIMIT), where), (Evidence(trials[0].evidence),))
         parts += [
             "; " if parts else "",
-            f"{len(trials)} of {plural(len(failed), 'failed trial')}: ",
+            f"{len(trials)} of {plural(len(failed), 'failed trial')}{except_for}: ",
             claim,
         ]
     more = len(ways) - WAYS_SHOWN
@@ -423,12 +433,33 @@ def _stands_out(record: Record) -> Part:
         parts += [sentence, ". "]
     parts += _of_trials(record)
     if not parts:
-        return "No notices, Python warnings or tracebacks, and nothing unusual about the run."
+        return _searched(record)
     # A line must not end with a blank.
     last = parts[-1]
     if isinstance(last, str):
         parts[-1] = last.rstrip()
     return Text(*parts)
+
+
+def _searched(record: Record) -> str:
+    """Say which trials were searched and showed nothing. The logs of those that failed are not: the
+    report shows why they failed.
+    """
+    ran = [cell.candidate for cell in record.judgement.cells if cell.candidate is not None]
+    counted = sum(tally.counted for tally in ran)
+    failed = sum(tally.failed for tally in ran)
+    where = f"In the {plural(counted, 'trial')} of {record.scenario.the('candidate')}"
+    if not counted:
+        return "There was no trial to search for notices, Python warnings and tracebacks."
+    if not failed:
+        return f"{where}, no rank reported a notice or printed a Python warning or a traceback."
+    reported = f"{where}, no rank reported a notice."
+    if failed == counted:
+        return f"{reported} Logs are searched only where a trial passed, and all of these failed."
+    return (
+        f"{reported} In the {counted - failed} that passed, no rank printed a Python warning or a"
+        f" traceback; the logs of the {failed} that failed were not searched."
+    )
 
 
 def _ways(tallies: Sequence[tuple[CellVerdict, Tally]]) -> Iterator[tuple[Way, int, str, Evidence]]:

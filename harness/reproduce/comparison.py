@@ -1,7 +1,10 @@
 """Two records of one scenario, row by row: same, changed, or cannot tell.
 
-Rates are compared over pairs where trials share their seeds (McNemar), else over counts (Fisher):
-of trials, or of starts where a cell keeps its services, since trials of one start depend on it.
+Rates are compared over pairs (McNemar) only where every trial of either side has one of the other
+side with its seed. Else they are compared over the counts of all trials (Fisher), so that none is
+left out. Void trials are among those that decide this, and outcomes do not: a test that is chosen
+by its result finds too much. Where a cell keeps its services, starts are counted in place of
+trials, since trials of one start depend on it.
 `changed` needs p < 5 %; `same` needs the difference to be bounded by the margin: for the candidate
 the failure rate that the scenario accepts, for the control half, since it is a demonstration and no
 estimate. Between the two nothing is claimed, and the row says how many more trials would settle it.
@@ -133,6 +136,7 @@ class _Sides:
     """Counted trials of one arm of one cell in both records, and which of them share a seed.
 
     Attributes:
+        are_paired: whether every trial that was made, also a void one, has one of the other side.
         starts: of both sides, where one of them keeps its services: then trials are not
             independent, and starts are counted in their place. None of a side that keeps none.
     """
@@ -140,6 +144,7 @@ class _Sides:
     first: tuple[Trial, ...]
     second: tuple[Trial, ...]
     pairs: tuple[tuple[Trial, Trial], ...]
+    are_paired: bool
     starts: tuple[StartCounts | None, StartCounts | None] | None = None
 
 
@@ -226,8 +231,9 @@ def _sides(left: Tally, right: Tally) -> _Sides:
         for trial in first
         if (trial.index, trial.seed) in known
     )
+    made, other = ({(trial.index, trial.seed) for trial in tally.trials} for tally in (left, right))
     starts = (left.starts, right.starts)
-    return _Sides(first, second, pairs, starts if any(starts) else None)
+    return _Sides(first, second, pairs, made == other, starts if any(starts) else None)
 
 
 def _rate(
@@ -252,7 +258,12 @@ def _rate(
     shown = _two(f"{count} of {total}" for count, total in zip(hits, totals, strict=True))
     if sides.starts is not None:  # in how many starts a check failed is not in a record
         return Row(kind, cell, what, shown, "cannot tell", DEPENDENT)
-    word, how, more = _paired(sides, hit, accepted) or _counted(hits, totals, accepted)
+    if sides.are_paired and sides.pairs:
+        word, how, more = _paired(sides, hit, accepted)
+        return Row(kind, cell, what, shown, word, how, more)
+    word, how, more = _counted(hits, totals, accepted)
+    if sides.pairs:
+        how += f"; only {plural(len(sides.pairs), 'pair')}, so all trials are counted"
     return Row(kind, cell, what, shown, word, how, more)
 
 
@@ -281,10 +292,8 @@ def _rate_of_starts(
     return Row(kind, cell, what, _two(shown), word, how, more)
 
 
-def _paired(sides: _Sides, hit: Callable[[Trial], bool], accepted: _Accepted) -> _Ruling | None:
+def _paired(sides: _Sides, hit: Callable[[Trial], bool], accepted: _Accepted) -> _Ruling:
     count = len(sides.pairs)
-    if not count:
-        return None
     only_first = sum(hit(left) and not hit(right) for left, right in sides.pairs)
     only_second = sum(hit(right) and not hit(left) for left, right in sides.pairs)
     apart = only_first + only_second

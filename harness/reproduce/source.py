@@ -130,7 +130,7 @@ def from_checkout(copy: ReportCopy, here: Path, *, results: Path | None = None) 
         differences.append(str(error))
     if differences:
         raise SourceDiffers(f"{where}{_untracked(copy.record.run.source)}", differences)
-    source = described.describe(folder, results=results)
+    source = described.describe(folder, results=results, file=_file_name(copy, folder))
     return Rebuilt(
         arms=_kept(copy),
         source=source,
@@ -214,7 +214,7 @@ def from_elsewhere(copy: ReportCopy, folder: Path, *, results: Path | None = Non
         code = _staged(_alone(copy.scenario), place)["candidate"]
     except (RevisionError, staging.ArmError) as error:
         raise SourceError(f"--source {folder}: {error}") from None
-    source = described.describe(place, results=results)
+    source = described.describe(place, results=results, file=_file_name(copy, place))
     state = {
         True: ", with uncommitted changes",
         False: "",
@@ -332,11 +332,17 @@ def _may_be(file: Path, scenario: str) -> bool:
     return isinstance(tree, dict) and tree.get("id") == scenario
 
 
-def _scenario_differences(copy: ReportCopy, folder: Path) -> list[str]:
+def _file_name(copy: ReportCopy, folder: Path) -> str | None:
+    """Name of the file in a folder that is the report's scenario; None where none is."""
     wanted = copy.record.scenario.sha256
     files = [file for file in sorted(folder.glob("*.yaml")) if file.is_file()]
-    if any(sha256(file.read_bytes()) == wanted for file in files):
+    return next((file.name for file in files if sha256(file.read_bytes()) == wanted), None)
+
+
+def _scenario_differences(copy: ReportCopy, folder: Path) -> list[str]:
+    if _file_name(copy, folder) is not None:
         return []
+    wanted = copy.record.scenario.sha256
     return [
         (
             f"scenario: no file in {copy.record.run.source.scenario or 'the top folder'} has the"

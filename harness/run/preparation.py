@@ -96,7 +96,7 @@ def from_scenario(loaded: LoadedScenario, folder: ResultsFolder) -> Ingredients:
     given = inputs.of_scenario(scenario, folder=loaded.folder)
     paths = [resolved.path for resolved in given.values()]
     staged = staging.stage_arms(scenario, folder=loaded.folder, inputs=paths, results=folder)
-    source = repository.describe(loaded.folder, results=folder.root)
+    source = repository.describe(loaded.folder, results=folder.root, file=loaded.path.name)
     if scenario.subject.use is None:
         # Of arms that are laid out from a commit, what ran is proved in another way.
         as_it_is = [arm for arm in staged.values() if arm.revision is None and arm.patch is None]

@@ -61,8 +61,10 @@ def test_a_folder_a_report_and_a_bundle_are_shown_alike(
     A bundle shows what its folder does.
     """
     folder, bundle, _ = made
+    signer = ("--signer", forge.signer_of(folder / "report.md"))
     shown = [
-        rankproof("show", str(given), env=WIDE) for given in (folder, folder / "report.md", bundle)
+        rankproof("show", str(given), *signer, env=WIDE)
+        for given in (folder, folder / "report.md", bundle)
     ]
     assert [one.code for one in shown] == [0, 0, 0]
     bodies = [one.out.split("\nMade ")[0] for one in shown]
@@ -72,7 +74,9 @@ def test_a_folder_a_report_and_a_bundle_are_shown_alike(
     )
     assert f"Control     {failed}" in bodies[0]
     assert "This run" not in bodies[0]
-    every = [rankproof("show", str(given), "--all", env=WIDE).out for given in (folder, bundle)]
+    every = [
+        rankproof("show", str(given), "--all", *signer, env=WIDE).out for given in (folder, bundle)
+    ]
     bodies = [one.split("\nMade ")[0] for one in every]
     assert len(set(bodies)) == 1
     for part in (
@@ -84,7 +88,7 @@ def test_a_folder_a_report_and_a_bundle_are_shown_alike(
         "How the numbers are computed",
     ):
         assert part in bodies[0], part
-    issues = [rankproof("show", str(given), "--issue") for given in (folder, bundle)]
+    issues = [rankproof("show", str(given), "--issue", *signer) for given in (folder, bundle)]
     assert issues[0].out == issues[1].out
     assert "## **PASS** Ranks meet" in issues[0].out
     assert "assert thing" in issues[0].out
@@ -102,7 +106,8 @@ def test_the_readers_own_list_says_who_signed(
     place = tmp_path / "repository"
     place.mkdir()
     unknown = rankproof("show", str(folder), cwd=place)
-    assert "Signature: UNKNOWN SIGNER: signed by SHA256:" in unknown.out
+    assert unknown.out.startswith("NOT VERIFIED: UNKNOWN SIGNER. ")
+    assert "NOT VERIFIED: UNKNOWN SIGNER: signed by SHA256:" in unknown.out
     (place / ".rankproof").mkdir()
     public = " ".join(key.with_suffix(".pub").read_text().split()[:2])
     (place / ".rankproof" / "allowed_signers").write_text(
@@ -110,10 +115,45 @@ def test_the_readers_own_list_says_who_signed(
     )
     known = rankproof("show", str(folder), cwd=place)
     assert "allowed_signers as release" in known.out
+    assert (unknown.code, known.code) == (3, 0)
     changed = shutil.copytree(folder, tmp_path / "changed")
     report = changed / "report.md"
     report.write_bytes(report.read_bytes().replace(b"2 of 2", b"6 of 6", 1))
-    assert "Signature: BAD SIGNATURE" in rankproof("show", str(changed), cwd=place).out
+    assert "NOT VERIFIED: BAD SIGNATURE" in rankproof("show", str(changed), cwd=place).out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("option", [(), ("--all",), ("--issue",)])
+@pytest.mark.parametrize("altered", ["report.md", "results.json", "evidence", "signer"])
+def test_what_does_not_verify_is_shown_as_not_verified(
+    made: tuple[Path, Path, Path],
+    rankproof: Run,
+    tmp_path: Path,
+    altered: str,
+    option: tuple[str, ...],
+) -> None:
+    """The first line says so, the command fails as `verify` does, and no PASS stands alone; nobody
+    is named as the signer of a text that the key did not sign.
+    """
+    folder = shutil.copytree(made[0], tmp_path / "changed")
+    signer = forge.signer_of(folder / "report.md")
+    if altered == "evidence":
+        (path,) = folder.glob("evidence/*/control-00000/events.jsonl")
+        path.write_bytes(path.read_bytes().replace(b'"rank":1', b'"rank":0', 1))
+    elif altered == "signer":
+        signer = f"SHA256:{'A' * 43}"
+    else:
+        path = folder / altered
+        path.write_bytes(path.read_bytes().replace(b"Ranks meet", b"Ranks greet", 1))
+    shown = rankproof("show", str(folder), *option, "--signer", signer, env=WIDE)
+    assert shown.code == rankproof("verify", str(folder), "--signer", signer).code == 3
+    first = shown.out.splitlines()[0].replace("*", "")
+    words = {"report.md": "BAD SIGNATURE", "results.json": "EVIDENCE EDITED",
+             "evidence": "EVIDENCE EDITED", "signer": "UNKNOWN SIGNER"}  # fmt: skip
+    assert first.startswith(f"NOT VERIFIED: {words[altered]}. ")
+    assert shown.out.count("PASS") == shown.out.count("unverified PASS") > 0
+    if altered == "report.md":
+        assert "Signed by" not in shown.out
 
 
 @pytest.mark.slow
@@ -125,7 +165,7 @@ def test_nobody_signed(rankproof: Run, scenario: Write) -> None:
         "**Signed by.** **no one**, so anyone with access to this file may have changed it.\n"
     )
     assert unsigned in (ran.folder / "report.md").read_text().split("\n## ")[0]
-    assert "Signature: UNSIGNED" in rankproof("show", str(ran.folder), env=WIDE).out
+    assert "NOT VERIFIED: UNSIGNED" in rankproof("show", str(ran.folder), env=WIDE).out
 
 
 @pytest.mark.slow

@@ -34,7 +34,8 @@ def test_a_report_is_made_shown_and_verified(
     line = next(one for one in done.out.splitlines() if one.startswith("  verify: "))
     signer = line.split()[-1]
     latest = str(done.results / "conformance/latest")
-    shown = rankproof("show", latest)
+    shown = rankproof("show", latest, "--signer", signer)
+    assert shown.code == 0
     assert "PASS: 4 promises tested" in shown.out
     assert "Not shown" not in shown.out
     assert "Not shown" in rankproof("show", latest, "--all").out

@@ -117,7 +117,7 @@ def test_what_servers_break_is_grouped_and_verified(
     again = rankproof("reproduce", str(part), "--allowed-signers", str(signers))
     assert again.code == 3
     assert "it is not the report of a scenario run" in again.out + again.err
-    shown = rankproof("show", str(finished.folder))
+    shown = rankproof("show", str(finished.folder), "--allowed-signers", str(signers))
     assert shown.code == 0
     assert "1 kind of violation on 1 of 2 tested servers" in shown.out
     assert "dying (other)" in shown.out

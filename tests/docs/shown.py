@@ -244,7 +244,9 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
         f"rankproof verify {FINDINGS}/stop-string.rankproof.tar.xz --allowed-signers {FINDINGS}/allowed_signers": (
             RUN
         ),
-        f"rankproof show --issue {FINDINGS}/stop-string.rankproof.tar.xz": RUN,
+        f"rankproof show --issue {FINDINGS}/stop-string.rankproof.tar.xz --allowed-signers {FINDINGS}/allowed_signers": (
+            RUN
+        ),
         "rankproof reproduce docs/findings/stop-string.rankproof.tar.xz --allowed-signers docs/findings/allowed_signers": NotRun(
             "takes minutes; each was reproduced when it was made"
         ),
@@ -256,7 +258,7 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
     },
     "docs/sample/README.md": {
         "rankproof verify docs/sample/late-rank --allowed-signers docs/sample/allowed_signers": RUN,
-        "rankproof show docs/sample/late-rank": RUN,
+        "rankproof show docs/sample/late-rank --allowed-signers docs/sample/allowed_signers": RUN,
     },
     "docs/scenarios.md": {
         "rankproof run SCENARIO --repo PATH --candidate REV --control REV": RUN,

@@ -86,7 +86,7 @@ class Person:
         given = [*arguments]
         if arguments[0] in ("run", "reproduce"):
             given += ["--results", str(self.results)]
-        if arguments[0] in ("verify", "reproduce"):
+        if arguments[0] in ("verify", "show", "reproduce"):
             given += [word for signer in self.trusts for word in ("--signer", signer)]
         there = environment(self.folder / "home", **(env or {}))
         done = command_server.run(*given, cwd=cwd or self.folder / "desk", env=there, merged=True)

@@ -130,6 +130,12 @@ def test_libraries_that_differ_are_named() -> None:
         ),
         ("3 / 4 and a/b", "3 / 4 and a/b"),
         ("PATH=/usr/bin:/home/carol/bin", "PATH=…/bin:…/bin"),
+        ("<script>x</script> is <b>bold</b>", "<script>x</script> is <b>bold</b>"),
+        ("a <br/> b and </div>", "a <br/> b and </div>"),
+        ("<a>/usr/lib/x.so</a>", "<a>…/x.so</a>"),
+        ("opened </srv/data/x>", "opened <…/x>"),
+        ("sed s/a/b/ and /ab+c/ and /x", "sed s/a/b/ and /ab+c/ and /x"),
+        ("/root/c.py and /home/alice", "…/c.py and …"),
     ],
 )
 def test_folders_and_people_go(text: str, kept: str) -> None:

@@ -186,6 +186,36 @@ def test_the_worst_cell_comes_first() -> None:
     assert rows[:5] == ["d=4", "c=3", "b=2", "e=5", "a=1"]
 
 
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("its exit was not observed (found pid {})", "4 of 4 failed trials (equal except for pids"),
+        ("it did not exit within {}.5 s", "4 of 4 failed trials (equal except for pids and times)"),
+        ("it took {} ms longer", "4 of 4 failed trials (equal except for pids and times)"),
+        ("found {}", "1 of 4 failed trials: check `met` failed: found 1;"),
+        ("rank {}: AssertionError", "1 of 4 failed trials: check `met` failed: rank 1"),
+        ("pid 7", "4 of 4 failed trials: check `met` failed: pid 7."),
+    ],
+)
+def test_equal_failures_are_one_way(reason: str, said: str) -> None:
+    """What the harness counts or measures anew in each trial makes no failure another one; a value
+    of the subject does.
+    """
+    one = cell(candidate=["fail"] * 4)
+    for number, trial in enumerate(one["candidate"]["trials"], 1):
+        trial["failures"][0]["reasons"] = [reason.format(number)]
+    first = re.sub(r" ?\(\[[^]]*\]\([^)]*\)\)", "", text(record(one)).split("\n## ")[0])
+    assert said in first
+
+
+def test_numbers_of_the_subject_are_not_left_out() -> None:
+    """What a rank raised is compared as it stands."""
+    one = cell(candidate=["fail"] * 2)
+    for number, trial in enumerate(one["candidate"]["trials"]):
+        trial["first"] = {"ms": 1.0, "rank": 1, "line": 1, "what": f"OSError: pid {number}"}
+    assert "1 of 2 failed trials: [OSError: pid 0, first on rank 1]" in text(record(one))
+
+
 def test_a_finding_does_not_look_like_a_fix() -> None:
     """`role: upstream`: neither a green verdict nor green cells, and it is said that nothing is
     fixed.

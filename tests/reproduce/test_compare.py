@@ -49,6 +49,30 @@ def test_shared_seeds_are_paired() -> None:
         assert f"{failed} of 30 pairs differ, McNemar" in found.how
 
 
+def test_all_trials_are_counted_where_some_have_no_pair() -> None:
+    """0 of 59 against 5 of 5 is a change: the five pairs alone could not show one, whatever became
+    of them, and 54 trials would be dropped.
+    """
+    first = record(cell(candidate=CLEAN))
+    second = record(cell(candidate=["fail"] * 5))
+    for one, other in ((first, second), (second, first)):
+        found = row(compare(one, other), "candidate")
+        assert found.word == "changed"
+        assert found.how == "Fisher p = 1.3e-07; only 5 pairs, so all trials are counted"
+
+
+@pytest.mark.parametrize("outcome", ["pass", "fail", "void"])
+@pytest.mark.parametrize(("others", "test"), [(8, "McNemar"), (7, "Fisher"), (9, "Fisher")])
+def test_outcomes_do_not_choose_the_test(outcome: str, others: int, test: str) -> None:
+    """How many trials were made does, those that are void among them."""
+    one = record(cell(candidate=["pass"] * 8))
+    for where in range(others):
+        outcomes = ["pass"] * others
+        outcomes[where] = outcome
+        found = row(compare(one, record(cell(candidate=outcomes))), "candidate")
+        assert test in found.how
+
+
 def test_other_seeds_are_counted() -> None:
     """With other seeds Fisher judges the counts."""
     found = compare(

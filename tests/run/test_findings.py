@@ -77,7 +77,7 @@ def test_a_finding_is_shown_with_its_script(found: Callable[..., Ran], rankproof
     report = (ran.folder / "report.md").read_text()
     assert report.startswith(f"# {headline}")
     assert "**Expected.** The number should be 1." in report
-    issue = rankproof("show", "--issue", str(ran.folder))
+    issue = rankproof("show", "--issue", str(ran.folder), "--signer", signer(ran))
     assert issue.code == 0
     assert issue.out.startswith(f"## {headline}\n")
     assert SCRIPT.strip() in issue.out

@@ -37,8 +37,8 @@ def test_nothing_of_a_scenario_is_executed(
     signer = ("--signer", ran.record.run.signer.key if ran.record.run.signer else "")
     for after in (
         ("verify", report, *signer),
-        ("show", report),
-        ("show", "--issue", report),
+        ("show", report, *signer),
+        ("show", "--issue", report, *signer),
         ("diff", report, report, *signer),
         ("reproduce", report, *signer, "--dry-run", "--i-trust-this-file"),
     ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -81,6 +82,30 @@ def test_a_report_that_no_key_could_sign_is_no_pass(
     wanted = rankproof(*again, "--unsigned", env=nowhere)
     assert wanted.code == 0, wanted.out + wanted.err
     assert "no key to sign with" not in wanted.err
+
+
+def test_the_printed_command_runs_the_same_scenario_in_a_clone(
+    scenario: Write, rankproof: Run, tmp_path: Path
+) -> None:
+    """A folder may hold several scenarios: the report and the text for an issue name the file."""
+    folder = scenario()
+    other = (folder / "scenario.yaml").read_text().replace("id: meet", "id: again")
+    (folder / "again.yaml").write_text(other)
+    git(tmp_path, "init", "-q", "-b", "main")
+    commit(tmp_path, {".gitignore": "/home/\n/results/\n"})
+    ran = rankproof("run", "scenario/again.yaml", "--set", "trials.control=3")
+    assert ran.code == 0, ran.out + ran.err
+    printed = re.findall(
+        r"^(rankproof run .*?) +#", (ran.folder / "report.md").read_text(), re.MULTILINE
+    )
+    assert printed == ["rankproof run scenario/again.yaml --set trials.control=3"]
+    assert printed[0] in rankproof("show", "--issue", str(ran.folder)).out
+    git(tmp_path, "clone", "-q", ".", "clone")
+    again = rankproof(*shlex.split(printed[0])[1:], cwd=tmp_path / "clone")
+    assert again.code == 0, again.out + again.err
+    assert again.folder.name != ran.folder.name
+    assert again.record.scenario.id == "again"
+    assert len(list(again.results.glob("*/*/report.md"))) == 2
 
 
 def test_the_first_run_in_a_repository_is_of_a_clean_tree(

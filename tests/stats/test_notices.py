@@ -118,7 +118,8 @@ def test_a_notice_is_on_the_first_screen_once_per_trial() -> None:
     assert notice.path == "evidence/ranks-2-backend-gloo/candidate-00000/events.jsonl"
     assert first_screen(found).startswith("Two tokens are unknown (4 trials)")
     assert first_screen(judged(TEXT)) == (
-        "No notices, Python warnings or tracebacks, and nothing unusual about the run."
+        "In the 4 trials of the candidate, no rank reported a notice or printed a Python warning or"
+        " a traceback."
     )
 
 
@@ -151,6 +152,33 @@ def test_the_control_does_not_stand_out() -> None:
     failing = {CANDIDATE.format(0, 1): WARNING + TRACE}
     found = judged(TEXT, candidate=lambda _: broken(), logs=failing)
     assert (found.notices, found.printed) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("failing", "said"),
+    [
+        (
+            1,
+            (
+                "In the 4 trials of the candidate, no rank reported a notice. In the 3 that passed,"
+                " no rank printed a Python warning or a traceback; the logs of the 1 that failed"
+                " were not searched."
+            ),
+        ),
+        (
+            4,
+            (
+                "In the 4 trials of the candidate, no rank reported a notice. Logs are searched only"
+                " where a trial passed, and all of these failed."
+            ),
+        ),
+    ],
+)
+def test_of_trials_that_failed_nothing_is_said(failing: int, said: str) -> None:
+    """Their logs are not searched, and may hold what was searched for: the row says which were."""
+    logs = {CANDIDATE.format(index, 1): WARNING + TRACE for index in range(failing)}
+    found = judged(TEXT, failing=failing, logs=logs)
+    assert first_screen(found) == said
 
 
 def test_a_traceback_comes_before_all_notices() -> None:

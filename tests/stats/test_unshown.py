@@ -77,9 +77,10 @@ def judged(
     change: Callable[[Mapping[str, object]], Change] = lambda _: lambda event: event,
     logs: Mapping[str, bytes] | None = None,
     count: int = 4,
+    failing: int = 0,
 ) -> Judgement:
-    """Judge every cell of a scenario, of trials that are all the same; `change` makes a cell's
-    events its own.
+    """Judge every cell of a scenario, of trials that are all the same, but for the first `failing`
+    ones of the candidate; `change` makes a cell's events its own.
     """
     asked = parse_scenario(text.encode(), name="it")
     files: dict[str, bytes] = dict(logs or {})
@@ -93,6 +94,9 @@ def judged(
             ).encode()
             places = [f"{trial_folder(cell.slug, arm, index)}/{EVENTS}" for index in range(count)]
             files.update(dict.fromkeys(places, lines))
+            if arm == "candidate":
+                failed = "".join(event.line() + "\n" for event in broken()).encode()
+                files.update(dict.fromkeys(places[:failing], failed))
         planned.append((cell, CellFacts(id=cell.id, skipped=None, **counts)))
     return judge(asked, planned, arms=ARMS, read=files.__getitem__, names=files)
 
