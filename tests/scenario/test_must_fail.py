@@ -104,7 +104,11 @@ def test_what_can_be_stated(must_fail: str, subject: str) -> None:
             ".hang: cannot be combined with check",
         ),
         ("check: works, ranks: [1], error: ValueError", ENTRY, ".error: is not specific enough"),
-        ("check: works, ranks: [1], also: [{ranks: [0], error: OSError}]", ENTRY, "is not specific enough"),
+        (
+            "check: works, ranks: [1], also: [{ranks: [0], error: OSError}]",
+            ENTRY,
+            "is not specific enough",
+        ),
         (
             "check: works, ranks: [1], also: [{ranks: [0]}]",
             ENTRY,
