@@ -237,7 +237,8 @@ class CloseCheck(AgainstCheck, ValueCheck):
             self.tolerance, dtype_matters=self.dtype is None, empty=self.empty is not None
         )
         observed = comparison.description(self.tolerance)
-        reason = f"{self.value or self.artefact} does not match: {complaint}" if complaint else ""
+        name = f"value {self.value}" if self.value else f"artefact {self.artefact}"
+        reason = f"{name} does not match: {complaint}" if complaint else ""
         found = RankFinding(
             rank=rank,
             passed=not reason,

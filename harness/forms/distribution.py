@@ -119,9 +119,7 @@ def unpack_wheel(wheel: bytes, *, most: int) -> dict[str, bytes]:
     ) as error:
         raise WheelError(f"it cannot be read: {error}") from None
     if held > most:
-        raise WheelError(
-            f"it contains files of {held:,} bytes in total, but at most {most:,} are allowed"
-        )
+        raise WheelError(f"its files total {held:,} bytes, but at most {most:,} are allowed")
     if len(files) < len(listed):
         raise WheelError("it contains two files with the same name")
     return files

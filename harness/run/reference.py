@@ -103,7 +103,8 @@ class References:
             return
         name = min(name for name, _ in stands.items() ^ reference.stands.items())
         raise NoReference(
-            f"a rank of cell {cell.id} changed the reference's {name}, which other ranks read"
+            f"a rank of cell {cell.id} changed {name} in the reference's folder, which other ranks"
+            ' also read; ranks must not write to context.inputs["reference"]'
         )
 
     def make(

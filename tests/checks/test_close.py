@@ -71,8 +71,8 @@ def test_the_finding_shows_the_worst_its_place_and_the_limit() -> None:
     assert finding.ranks[0].observed == "4 of 4 elements equal"
     assert (
         finding.ranks[1].reason
-        == "out.x does not match: found 3.5, expected 3 (off by 0.5 at [1, 0]; 1 of 4 elements beyond"
-        " atol 0.25)"
+        == "value out.x does not match: found 3.5, expected 3 (off by 0.5 at [1, 0]; 1 of 4 elements"
+        " beyond atol 0.25)"
     )
     near = found("close", [1, 2], [1, 2.125], against=0, atol=0.25).ranks[1]
     assert (near.passed, near.observed) == (

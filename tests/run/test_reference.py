@@ -169,8 +169,8 @@ def test_a_reference_that_gives_two_answers_decides_nothing(tmp_path: Path) -> N
     (cell,) = ran.record.judgement.cells
     assert [reason.code for reason in cell.reasons] == [VerdictCode.REFERENCE_DIFFERS]
     assert (
-        "the reference returned different results in two runs: check same: logits does not match: found"
-        in str(cell.reasons[0])
+        "the reference returned different results in two runs: check same: artefact logits does"
+        " not match: found" in str(cell.reasons[0])
     )
     assert verify(tmp_path, ran.folder / "report.md").code == 0
 
@@ -228,8 +228,8 @@ def test_what_ranks_read_of_the_reference_stays_as_it_is(tmp_path: Path, what: s
     assert ran.code != 0, ran.out
     name = "weights.npy" if "kept[" in what else "mine.npy"
     message = (
-        f"a rank of cell ranks=2,backend=none changed the reference's {name}, which other"
-        " ranks read"
+        f"a rank of cell ranks=2,backend=none changed {name} in the reference's folder, which other"
+        " ranks also read"
     )
     assert message in ran.out + ran.err
     assert "Traceback" not in ran.out + ran.err

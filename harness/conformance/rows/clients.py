@@ -230,7 +230,10 @@ def ask_bad_requests(setting: Setting) -> Asking[RowFinding]:
         answer = read(exchange)
         yield from demand_unharmed(setting, before, request.label)
         if not answer.is_refusal and not answer.is_answer and not odd:
-            odd = f"{request.label}: the server neither answered nor refused the request: {answer.error}"
+            odd = (
+                f"{request.label}: the server neither answered nor refused the request:"
+                f" {answer.error}"
+            )
     if odd:
         raise Judged("VIOLATES", "error", odd)
     return conforms(

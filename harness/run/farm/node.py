@@ -207,7 +207,7 @@ def take(
                 )
             if sum(map(len, known.values())) + len(text) > MOST:
                 raise AnswerRefused(
-                    f"its ranks' lists of loaded files have more than {MOST} bytes in total"
+                    f"its ranks' lists of loaded files total more than {MOST} bytes"
                 )
             known[match[1]] = text
             continue

@@ -286,7 +286,7 @@ def _rows(record: MatrixRecord) -> Iterator[tuple[Part, ...]]:
         ),
     )
     yield "digest of Rankproof's code", Verbatim(facts.code)
-    yield "seeds of each cell", str(facts.seeds)
+    yield "seeds per cell", str(facts.seeds)
     yield "parts", str(len(facts.parts))
     yield "total time of all parts", f"{sum(cell.seconds for cell in record.cells):.0f} s"
 

@@ -224,7 +224,7 @@ def check_limits(sizes: Iterable[tuple[str, int]], *, limits: SourceLimits) -> N
         count += 1
     if total > limits.total_bytes:
         raise SourceRefused(
-            f"its tokenizer files have {total:,} bytes in total, more than the limit of"
+            f"its tokenizer files total {total:,} bytes, more than the limit of"
             f" {limits.total_bytes:,}; to allow more, pass SourceLimits(total_bytes=...) with a"
             " higher limit"
         )

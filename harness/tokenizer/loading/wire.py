@@ -465,7 +465,7 @@ class HubClient:
         if status == 200 or (ranged and status == 206):
             if response.headers.get("Content-Encoding", "identity") != "identity":
                 raise Passing(
-                    "it sent a compressed body that was not requested",
+                    "it sent a compressed body, although compression was not requested",
                     status=status,
                     most=LYING_ATTEMPTS,
                 )

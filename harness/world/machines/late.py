@@ -170,7 +170,7 @@ class _Replay:
         self._roll.weigh(self._share.machine, message)
         rank = message.get("rank")
         if rank is not None and not self._roll.has(self._share.machine, rank):
-            raise Hostile("it reported on a rank that is not on its machine")
+            raise Hostile("it sent a message about a rank that was not placed on it")
         match message.get("is"):
             case "events" if rank is not None and rank not in self._closed:
                 self._take(self._channels[rank].feed(content))

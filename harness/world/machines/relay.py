@@ -233,7 +233,7 @@ class Relay:
         self._roll.weigh(line.index, message)
         rank = message.get("rank")
         if rank is not None and not self._roll.has(line.index, rank):
-            raise Hostile("it reported on a rank that is not on its machine")
+            raise Hostile("it sent a message about a rank that was not placed on it")
         kind = message.get("is")
         if rank is not None:
             self._hear_rank(rank, kind, message, content)

@@ -91,8 +91,8 @@ class Cluster:
         except Exception as error:  # noqa: BLE001
             why = printable(" ".join(str(error).split()), limit=200)
             todo = (
-                "start a cluster with `ray start --head`, or pass the address of its head with"
-                " --on ray://HEAD:10001"
+                "start a cluster with `ray start --head`, or pass the address of its head node"
+                " with --on ray://HEAD:10001"
             )
             raise NoCluster(f"cannot connect to a Ray cluster ({why}); {todo}") from None
         finally:
@@ -123,7 +123,7 @@ class Cluster:
         except (ConnectionError, RuntimeError) as error:
             why = printable(" ".join(str(error).split()), limit=200)
             raise NoCluster(
-                f"the Ray cluster no longer answers ({why}); check whether its head is up"
+                f"the Ray cluster no longer responds ({why}); check that its head node is running"
             ) from None
         living = [node for node in nodes if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
         return [
@@ -212,8 +212,12 @@ class Actor:
         try:
             return self._ray.get(reference, timeout=within)
         except exceptions.GetTimeoutError:
-            what = "did not answer" if self._is_there else "had no free CPU, or did not start it,"
-            raise NodeLost(f"it {what} within {within:g} s") from None
+            raise NodeLost(
+                f"it did not answer within {within:g} s"
+                if self._is_there
+                else f"it did not start the relay within {within:g} s; check that no other Ray job"
+                " uses its CPUs"
+            ) from None
         except exceptions.RayTaskError as error:
             why = printable(str(error).strip().rpartition("\n")[2], limit=300)
             raise ActorGone(f"its relay failed: {why}") from None
@@ -225,7 +229,7 @@ class Actor:
             ) from None
         except (ConnectionError, RuntimeError) as error:
             why = printable(str(error).strip().partition("\n")[0], limit=200)
-            raise NodeLost(f"Ray no longer answers: {why}") from None
+            raise NodeLost(f"Ray no longer responds: {why}") from None
 
     def _lost(self) -> bool:
         until = time.monotonic() + self._told_within

@@ -1,4 +1,4 @@
-# Adding an integer DTensor to a partial sum converts it to float32 and rounds it
+# Adding an integer DTensor to a partial sum returns a rounded float32 result
 # Affected: torch 2.13.0. No fixed version known.
 import os
 import sys

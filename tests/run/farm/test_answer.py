@@ -64,7 +64,7 @@ def test_what_a_node_has_kept_at_control_is_bounded(monkeypatch: pytest.MonkeyPa
     listing, content = pack(left(), known=())
     monkeypatch.setattr(node, "MOST", len(LIST) + 5)
     take(listing, content, about=ABOUT, size=2, known={"a": b"12345"})
-    with pytest.raises(AnswerRefused, match="more than 22 bytes in total"):
+    with pytest.raises(AnswerRefused, match="total more than 22 bytes"):
         take(listing, content, about=ABOUT, size=2, known={"a": b"123456"})
 
 

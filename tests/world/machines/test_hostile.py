@@ -215,9 +215,9 @@ class Here:
     [
         ({"n": 2, "is": "events", "rank": 0}, "out of sequence"),
         ({"is": "events", "rank": 0}, "out of sequence"),
-        ({"n": 1, "is": "events", "rank": 1}, "does not have"),
+        ({"n": 1, "is": "events", "rank": 1}, "not placed on it"),
         ({"n": 1, "is": "events"}, "an unknown message"),
-        ({"n": 1, "is": "log", "rank": [0]}, "does not have"),
+        ({"n": 1, "is": "log", "rank": [0]}, "not placed on it"),
         ({"n": 1, "is": "closed", "rank": 0, "what": "gates"}, "not open"),
         ({"n": 1, "is": "reboot"}, "an unknown message"),
         (
