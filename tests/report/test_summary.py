@@ -216,6 +216,28 @@ def test_numbers_of_the_subject_are_not_left_out() -> None:
     assert "1 of 2 failed trials: [OSError: pid 0, first on rank 1]" in text(record(one))
 
 
+def test_names_of_checks_may_be_on_lines_of_their_own() -> None:
+    """The checks of every world share a row: each name is code by itself, so that a line can break
+    between two of them and a window of 1100 pixels holds the table.
+    """
+    drawn = page(record().model_copy(update={"judgement": judged(clean(2), [broken()] * 2)}))
+    named = re.findall("<code>([^<]*)</code>", drawn)
+    assert {"world:ranks-are-processes", "group-is-whole", "kept-to-the-end"} <= set(named)
+    assert not [name for name in named if ", " in name]
+
+
+def test_what_a_check_found_is_shown_whole() -> None:
+    """A value of 290 characters is not cut, on no screen of the report."""
+    long = f"EQUIVALENT: {'within the noise, ' * 15}end"
+    found = judged(clean(2), [broken()] * 2)
+    sample = found.cells[0].samples["candidate"]
+    row = next(row for row in sample.rows if row.cells)
+    row.cells[0] = row.cells[0].model_copy(update={"shown": long})
+    made = record().model_copy(update={"judgement": found})
+    assert "more characters)" not in text(made)
+    assert long in text(made)
+
+
 def test_a_finding_does_not_look_like_a_fix() -> None:
     """`role: upstream`: neither a green verdict nor green cells, and it is said that nothing is
     fixed.
