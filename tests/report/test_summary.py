@@ -12,9 +12,10 @@ import pytest
 
 from harness.events import Event
 from harness.history import History
-from harness.record.facts import RevisionFacts
+from harness.record.facts import InputFacts, RevisionFacts
 from harness.record.model import Record
 from harness.report.appendix import appendix_blocks, render_appendix
+from harness.report.blocks import Claim, Evidence, Paragraph
 from harness.report.figures import rank_lanes
 from harness.report.html import render_page
 from harness.report.markdown import render_markdown
@@ -214,6 +215,26 @@ def test_numbers_of_the_subject_are_not_left_out() -> None:
     for number, trial in enumerate(one["candidate"]["trials"]):
         trial["first"] = {"ms": 1.0, "rank": 1, "line": 1, "what": f"OSError: pid {number}"}
     assert "1 of 2 failed trials: [OSError: pid 0, first on rank 1]" in text(record(one))
+
+
+def test_the_first_screen_names_engine_and_model() -> None:
+    """A ready subject, over how many ranks, and each input with its digest; a run of the
+    repository's own code without inputs has no such row.
+    """
+    given = InputFacts(
+        name="model", given="./mine", digest="ab" * 32, pinned=True, revision=None, files={}
+    )
+    made = record(cell("a"), {**cell("b"), "ranks": 4}, scenario={"use": "hf-tensor"})
+    made = made.model_copy(update={"run": made.run.model_copy(update={"inputs": [given]})})
+    said = f"`hf-tensor` over 2 and 4 ranks; input `model`: `./mine`, sha256 `{'ab' * 32}`"
+    assert f"**Tested.** {said} ([evidence/run.json](evidence/run.json)).\n" in text(made)
+    assert "**Tested.**" not in text(record())
+
+
+def test_a_terminal_names_the_file_of_a_line() -> None:
+    """Without its folders: the trial is named beside it."""
+    claim = Claim("odd", (Evidence("evidence/cell/candidate-00000/events.jsonl", 400),))
+    assert render_terminal([Paragraph(claim)]).plain == "odd (events.jsonl:400)"
 
 
 def test_names_of_checks_may_be_on_lines_of_their_own() -> None:
