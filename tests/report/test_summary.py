@@ -420,6 +420,15 @@ def test_a_control_that_no_rank_failed_is_worded() -> None:
     )
 
 
+def test_every_cell_says_how_its_control_ended() -> None:
+    """Not the first one alone, whose trial is shown."""
+    made = text(record(cell("a"), cell("b", control=["fail", "pass"]), cell("c")))
+    section = made.split("## Negative control")[1].split("\n## ")[0]
+    assert "- b: the control failed as required in 1 of 2 trials.\n" in section
+    for name in "ac":
+        assert f"- {name}: the control failed as required in 5 of 5 trials.\n" in section
+
+
 def shown_control(control: Sequence[list[Event]]) -> str:
     made = record().model_copy(update={"judgement": judged(clean(59), control)})
     return text(made).split("## Negative control")[1].split("\n## ")[0]
