@@ -321,7 +321,7 @@ class EquivalentCheck(AccountedCheck):
         if judged < self.positions:
             why = (
                 f"has {plural(judged, 'position')} to judge, but check {self.id} requires"
-                f" {self.positions}"
+                f" {self.positions}: give more or longer prompts, or a lower positions"
             )
             yield VerdictCode.REFERENCE_FAILED, why
         for phase, one in parity.phases.items():

@@ -197,8 +197,8 @@ def _cells(basis: GateBasis, required: Required, report: Report) -> Ruling:
         if judged[cell].verdict == "SKIPPED"
     ]:
         return "CANNOT TELL", f"SKIPPED: {some(skipped)}"
-    passed = sum(judged[cell].verdict == "PASS" for cell in wanted)
-    return "MET", f"{passed} of {plural(len(wanted), 'cell')} PASS"
+    # Whether they passed is what the rule `verdict` says.
+    return "MET", f"{plural(len(wanted), 'required cell')}, none missing and none skipped"
 
 
 def _control(basis: GateBasis, required: Required, report: Report) -> Ruling:

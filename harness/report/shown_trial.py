@@ -40,7 +40,8 @@ from harness.stats.shown_trial import (
 )
 from harness.stats.verdict import CellVerdict
 
-VALUE_LIMIT = 160
+# More than the record keeps of a value: what a check found is read whole.
+VALUE_LIMIT = 640
 DIGEST = re.compile("[0-9a-f]{40,128}")
 DIGEST_SHOWN = 12
 COLUMNS = 8
@@ -176,7 +177,11 @@ def cell_table(cell: CellVerdict, asked: ScenarioSummary) -> list[Block]:
         rows.append((Verbatim(row.check), *values))
     if of_world:
         none = [part for _, tally in shown for part in ("holds", f"0 of {tally.counted}")]
-        rows.append((Verbatim(f"{WORLD}{', '.join(of_world)}"), *none))
+        # Names of their own: a line may break between them, and a page breaks none of them.
+        names: list[Part] = []
+        for name in of_world:
+            names += [", " if names else "", Verbatim(f"{'' if names else WORLD}{name}")]
+        rows.append((Text(*names), *none))
     return [Table(tuple(header), tuple(rows))]
 
 

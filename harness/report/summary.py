@@ -143,6 +143,7 @@ def _reasons(cells: Sequence[CellVerdict]) -> Iterator[Part]:
 def _terms(record: Record) -> Iterator[tuple[str, Part]]:
     yield "Verdict", _verdict(record)
     yield "Question", Foreign(record.scenario.question)
+    yield from _tested(record)
     yield from finding_terms(record)
     candidate = record.scenario.arm("candidate")
     yield f"{candidate[0].upper()}{candidate[1:]}", _candidate(record)
@@ -151,6 +152,24 @@ def _terms(record: Record) -> Iterator[tuple[str, Part]]:
     yield "Not shown", _not_shown(record)
     yield SIGNED, signer_in_words(record)
     yield "Code", _code(record)
+
+
+def _tested(record: Record) -> Iterator[tuple[str, Part]]:
+    """Name the ready subject and the inputs, where there are any: many runs ask the same question
+    of other models and engines.
+    """
+    parts: list[Part] = []
+    if record.scenario.use is not None:
+        cells = record.judgement.cells
+        ran = [cell for cell in cells if cell.candidate is not None]
+        sizes = sorted({cell.ranks for cell in ran or cells})
+        noun = "rank" if sizes == [1] else "ranks"
+        parts += [Verbatim(record.scenario.use), f" over {joined(map(str, sizes))} {noun}"]
+    for given in record.run.inputs:
+        parts += ["; " if parts else "", "input ", Verbatim(given.name), ": "]
+        parts += [Verbatim(given.given), ", sha256 ", Verbatim(given.digest)]
+    if parts:
+        yield "Tested", Text(Claim(Text(*parts), (RUN,)), ".")
 
 
 def _verdict(record: Record) -> Part:

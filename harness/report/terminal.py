@@ -125,9 +125,12 @@ def _inline(part: Part) -> Line:
         case blocks.Text(parts):
             return Line().join(map(_inline, parts))
         case blocks.Claim(text, evidence):
-            # Paths would be most of what a terminal shows; the line tells where to look in the
-            # trial named above.
-            places = [f"line {reference.line}" for reference in evidence if reference.line]
+            # Whole paths would be most of what a terminal shows: the trial is named beside them.
+            places = [
+                f"{reference.path.rpartition('/')[2]}:{reference.line}"
+                for reference in evidence
+                if reference.line
+            ]
             return Line.assemble(
                 _inline(text), (f" ({', '.join(places)})" if places else "", "dim")
             )

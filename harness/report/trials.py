@@ -196,12 +196,20 @@ def control_section(record: Record) -> list[Block]:
         for cell in worst_first(record.judgement.cells)
         if cell.control and cell.control.trials
     ]
+    stated = [
+        Foreign(f"{cell.id}: {control_in_words([cell], record.scenario.the('control'))}.")
+        for cell, _ in ran
+    ]
+    if len(ran) == 1:
+        section += map(Paragraph, stated)
+    elif ran:
+        section.append(BulletList(tuple(stated)))
     for cell, control in ran[:1]:
-        stated = control_in_words([cell], record.scenario.the("control"))
-        section.append(Paragraph(Foreign(f"{cell.id}: {stated}.")))
         # Where the candidate failed too, that is what a reader looks at first.
-        if not shows_candidate(cell):
-            section += how_control_failed(cell, control, record.scenario)
+        shown = [] if shows_candidate(cell) else how_control_failed(cell, control, record.scenario)
+        if shown and len(ran) > 1:
+            section.append(Paragraph(Foreign(f"How it failed in {cell.id}:")))
+        section += shown
     return section
 
 

@@ -87,7 +87,8 @@ def resolve(name: str, given: Input, *, folder: Path) -> ResolvedInput:
         path = real_place(given.path, folder=folder)
         if not path.exists():
             raise InputError(
-                f"input {name}: {given.path} does not exist (looked in the scenario's folder)"
+                f"input {name}: {path} does not exist (a relative path starts at the folder of the"
+                " scenario, on the command line at the current one)"
             )
     elif given.layouts is not None:
         text = f"{LAYOUTS}{', '.join(given.layouts)}"

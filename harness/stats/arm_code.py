@@ -137,7 +137,13 @@ def alike_reasons(scenario: Scenario, arms: Mapping[str, ArmCode]) -> Iterator[V
     is_alike = struck_alike and served_alike
     if control is not None and is_alike and arms["candidate"].same_as(control):
         alike = "both arms have the same code and arguments"
-        yield VerdictReason(VerdictCode.ARMS_ALIKE, not_proved(alike))
+        stated = scenario.subject.control
+        if stated is not None and stated.rev is not None:
+            alike += (
+                f": the control's rev {stated.rev} already has what the candidate has, so a fix is"
+                " in it too; set rev to the commit of the broken code"
+            )
+        yield VerdictReason(VerdictCode.ARMS_ALIKE, alike)
 
 
 def unproven_reasons(arm: str, code: ArmCode, history: History) -> Iterator[VerdictReason]:

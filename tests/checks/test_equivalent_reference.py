@@ -133,8 +133,8 @@ def test_a_reference_without_noise_or_with_too_little_to_judge_decides_nothing()
     }
     assert [code for code, _ in doubts(silent)] == [VerdictCode.REFERENCE_FAILED] * 2
     assert (
-        "has 22 positions to judge, but check it requires 23"
-        in doubts(reference, positions=23)[0][1]
+        "has 22 positions to judge, but check it requires 23: give more or longer prompts, or a"
+        " lower positions" in doubts(reference, positions=23)[0][1]
     )
     bare = Reference()
     bare.kept = bare.answer

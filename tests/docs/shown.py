@@ -105,6 +105,9 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
         "pip install git+REPOSITORY_URL": INDEX,
         "pip install rankproof-0.1.0-py3-none-any.whl": INDEX,
         "pip install './rankproof[torch]'": INDEX,
+        "rankproof run scenarios/single-vs-distributed/transformers.yaml --set inputs.model=FOLDER --set subject.use=hf-tensor --set 'matrix.ranks=[2]'": (
+            SCENARIO
+        ),
         "rankproof lint scenarios/mean": RUN,
         "rankproof run scenarios/mean --try": RUN,
         "rankproof run scenarios/mean": RUN,

@@ -366,9 +366,15 @@ def test_the_form_for_a_repository_runs(place: Place) -> None:
     )
     package.write_text(mean.format("if dist.get_rank() == 0: x /= dist.get_world_size()"))
     place.done("git add -A && git commit -q -m bug")
+    broken = place.done("git rev-parse HEAD").strip()
+    stated = place.work / "scenarios/mean/scenario.yaml"
+    assert stated.read_text().count("rev: COMMIT ") == 1
+    stated.write_text(stated.read_text().replace("rev: COMMIT ", f"rev: {broken} "))
     package.write_text(mean.format("x /= dist.get_world_size()"))
     said = place.done("rankproof run scenarios/mean --try")
     assert "failed as required" in said
+    place.done("git add -A && git commit -q -m fix")
+    assert "failed as required" in place.done("rankproof run scenarios/mean --try")
 
 
 def test_every_page_with_commands_is_prepared() -> None:

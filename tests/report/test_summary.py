@@ -12,9 +12,10 @@ import pytest
 
 from harness.events import Event
 from harness.history import History
-from harness.record.facts import RevisionFacts
+from harness.record.facts import InputFacts, RevisionFacts
 from harness.record.model import Record
 from harness.report.appendix import appendix_blocks, render_appendix
+from harness.report.blocks import Claim, Evidence, Paragraph
 from harness.report.figures import rank_lanes
 from harness.report.html import render_page
 from harness.report.markdown import render_markdown
@@ -216,6 +217,48 @@ def test_numbers_of_the_subject_are_not_left_out() -> None:
     assert "1 of 2 failed trials: [OSError: pid 0, first on rank 1]" in text(record(one))
 
 
+def test_the_first_screen_names_engine_and_model() -> None:
+    """A ready subject, over how many ranks, and each input with its digest; a run of the
+    repository's own code without inputs has no such row.
+    """
+    given = InputFacts(
+        name="model", given="./mine", digest="ab" * 32, pinned=True, revision=None, files={}
+    )
+    made = record(cell("a"), {**cell("b"), "ranks": 4}, scenario={"use": "hf-tensor"})
+    made = made.model_copy(update={"run": made.run.model_copy(update={"inputs": [given]})})
+    said = f"`hf-tensor` over 2 and 4 ranks; input `model`: `./mine`, sha256 `{'ab' * 32}`"
+    assert f"**Tested.** {said} ([evidence/run.json](evidence/run.json)).\n" in text(made)
+    assert "**Tested.**" not in text(record())
+
+
+def test_a_terminal_names_the_file_of_a_line() -> None:
+    """Without its folders: the trial is named beside it."""
+    claim = Claim("odd", (Evidence("evidence/cell/candidate-00000/events.jsonl", 400),))
+    assert render_terminal([Paragraph(claim)]).plain == "odd (events.jsonl:400)"
+
+
+def test_names_of_checks_may_be_on_lines_of_their_own() -> None:
+    """The checks of every world share a row: each name is code by itself, so that a line can break
+    between two of them and a window of 1100 pixels holds the table.
+    """
+    drawn = page(record().model_copy(update={"judgement": judged(clean(2), [broken()] * 2)}))
+    named = re.findall("<code>([^<]*)</code>", drawn)
+    assert {"world:ranks-are-processes", "group-is-whole", "kept-to-the-end"} <= set(named)
+    assert not [name for name in named if ", " in name]
+
+
+def test_what_a_check_found_is_shown_whole() -> None:
+    """A value of 290 characters is not cut, on no screen of the report."""
+    long = f"EQUIVALENT: {'within the noise, ' * 15}end"
+    found = judged(clean(2), [broken()] * 2)
+    sample = found.cells[0].samples["candidate"]
+    row = next(row for row in sample.rows if row.cells)
+    row.cells[0] = row.cells[0].model_copy(update={"shown": long})
+    made = record().model_copy(update={"judgement": found})
+    assert "more characters)" not in text(made)
+    assert long in text(made)
+
+
 def test_a_finding_does_not_look_like_a_fix() -> None:
     """`role: upstream`: neither a green verdict nor green cells, and it is said that nothing is
     fixed.
@@ -375,6 +418,15 @@ def test_a_control_that_no_rank_failed_is_worded() -> None:
     assert ", every rank exited on its own, and every check passed." in shown_control(
         [healthy()] * 5
     )
+
+
+def test_every_cell_says_how_its_control_ended() -> None:
+    """Not the first one alone, whose trial is shown."""
+    made = text(record(cell("a"), cell("b", control=["fail", "pass"]), cell("c")))
+    section = made.split("## Negative control")[1].split("\n## ")[0]
+    assert "- b: the control failed as required in 1 of 2 trials.\n" in section
+    for name in "ac":
+        assert f"- {name}: the control failed as required in 5 of 5 trials.\n" in section
 
 
 def shown_control(control: Sequence[list[Event]]) -> str:

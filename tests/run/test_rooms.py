@@ -189,6 +189,20 @@ def test_a_home_that_cannot_be_is_named(home: str, said: str) -> None:
     assert said in str(error.value)
 
 
+@pytest.mark.slow
+def test_an_input_that_is_not_there_is_named_by_its_place(
+    scenario: Write, rankproof: Run, tmp_path: Path
+) -> None:
+    """A relative path of the command line is looked for in the current folder, and the message has
+    the whole path, not the way to it from the scenario.
+    """
+    text = MEETING.replace("subject:", "inputs: {model: ./there}\nsubject:", 1)
+    place = scenario({"scenario.yaml": text})
+    ran = rankproof("run", str(place), "--set", "inputs.model=nope", cwd=tmp_path)
+    assert ran.code != 0
+    assert f"input model: {tmp_path.resolve() / 'nope'} does not exist" in ran.err, ran.err
+
+
 def test_a_home_that_is_not_there_is_one_line(scenario: Write, rankproof: Run) -> None:
     """A run whose home folder is not there says so before any rank starts, and lint beforehand."""
     place = str(scenario({"scenario.yaml": MEETING.replace("world: {", "world: {home: house, ")}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -82,6 +83,26 @@ def test_a_report_that_no_key_could_sign_is_no_pass(
     wanted = rankproof(*again, "--unsigned", env=nowhere)
     assert wanted.code == 0, wanted.out + wanted.err
     assert "no key to sign with" not in wanted.err
+
+
+def test_a_run_that_could_not_be_signed_does_not_begin(
+    scenario: Write, rankproof: Run, tmp_path: Path
+) -> None:
+    """A named key that is not there, and a machine without ssh-keygen, are 64 before anything
+    runs.
+    """
+    place = str(scenario())
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    git_here = shutil.which("git")
+    assert git_here is not None
+    (tools / "git").symlink_to(git_here)
+    named = rankproof("run", place, "--key", str(tmp_path / "nowhere"))
+    bare = rankproof("run", place, env={"PATH": str(tools)})
+    assert (named.code, bare.code) == (64, 64)
+    assert "create a key with ssh-keygen" in named.err
+    assert "ssh-keygen is not on the PATH" in bare.err
+    assert not named.results.exists() or not list(named.results.iterdir())
 
 
 def test_the_printed_command_runs_the_same_scenario_in_a_clone(

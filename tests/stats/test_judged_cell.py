@@ -156,6 +156,26 @@ def test_an_arm_that_did_not_run_is_none() -> None:
     assert list(found.model_copy(update={"control": None}).arms) == ["candidate"]
 
 
+def test_a_control_whose_commit_has_the_fix_is_named() -> None:
+    """Both arms ran the same code, and that is what is said, with the revision that has to
+    change.
+    """
+    same = {"candidate": ARMS["candidate"], "control": ARMS["candidate"]}
+    scenario = asked()
+    control = scenario.subject.control
+    assert control is not None
+    fixed = control.model_copy(update={"rev": "HEAD"})
+    subject = scenario.subject.model_copy(update={"control": fixed})
+    found = judged(scenario.model_copy(update={"subject": subject}), arms=same)
+    assert VerdictCode.ARMS_ALIKE in codes_of(found)
+    (said,) = (reason for reason in map(str, found.reasons) if "both arms" in reason)
+    assert said.endswith(
+        "both arms have the same code and arguments: the control's rev HEAD already has what the"
+        " candidate has, so a fix is in it too; set rev to the commit of the broken code"
+    )
+    assert "does not prove" not in said
+
+
 def test_hosts_are_told_where_the_scenario_says_how_many() -> None:
     """Of a cell that is wherever the run has it nothing is known of them."""
     found = the_cell(judged(asked()))
