@@ -207,12 +207,16 @@ def ask_parameters_together(setting: Setting) -> Asking[RowFinding]:
 
 def ask_health(setting: Setting) -> Asking[RowFinding]:
     """The list of models and the state of health while a long answer is made."""
-    yield from ordinary(completion(setting, "before"))
+    [before] = yield [completion(setting, "before")]
+    if not read(before).is_answer:
+        fact = f"the plain request was not answered: {read(before).error}"
+        raise Judged("CANNOT TELL", "unanswered", fact)
     tokens, exchange, others = yield from _beside_a_long_answer(setting)
     unblocked = f"{MODELS} and {HEALTH} do not wait for an answer of up to {tokens} tokens"
-    # From the first bytes to the last: the way to a server far away takes its time as well.
+    # From the first bytes to the last, because the way to a server far away takes its time as
+    # well. Where a server holds a stream back, that is no more than all of a plain request.
     first, last = _span(exchange)
-    took = last - first
+    took = last - min(first, before.ms)
     ends = [other.ms for other in others if other.status is not None]
     if len(ends) == len(others) and max(ends) <= last / 2 and last - max(ends) >= LEAST_MS:
         # So also where the whole stream came at its end.
