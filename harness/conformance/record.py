@@ -52,8 +52,8 @@ PLAIN: Final = "plain"
 
 # Why a row was not asked.
 NOT_NAMED: Final = "not named with --rows"
-ONLY_WITH_ALL: Final = "tested only with --all"
-MAY_HARM: Final = "it may harm the server, so it is tested only with --may-break-it"
+ONLY_WITH_ALL: Final = "only with --all"
+MAY_HARM: Final = "only with --may-break-it, because it may harm the server"
 LOST: Final = "the engine could not be started again"
 UNFINISHED: Final = "no time was left for its other repetitions"
 """Begin reasons. They say something of the server, unlike the others, so nothing passes with them."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from harness.conformance.judgement import REPETITIONS
 from harness.conformance.record import ConformanceRecord, RowResult
 from harness.conformance.rows.kinds import UNDECIDED, WRONG
+from harness.conformance.rows.row import Word
 from harness.forms.text import joined, plural, visible
 from harness.report.blocks import (
     Block,
@@ -34,6 +35,8 @@ LINES: Final = 32
 """Without the title, the verdict, and where the report is."""
 FACT: Final = 110
 """Characters of a fact that is stated as it is: two lines with the name of its row."""
+SHORT: Final = 60
+"""The same where two lines are too many."""
 NAMED: Final = 12
 """Rows that are named where they were not asked for one reason; of more there is the count."""
 LABEL: Final = 12
@@ -43,8 +46,8 @@ LABEL: Final = 12
 def screen(record: ConformanceRecord) -> list[Block]:
     """Return what follows the verdict: as many words for each row as fit."""
     blocks: list[Block] = []
-    for say in (_fact, _kind, _nothing):
-        blocks = [_question(record), *_found(record, say), Terms(tuple(_rest(record)))]
+    for limit in (FACT, SHORT, 0, None):
+        blocks = [_question(record), *_found(record, limit), Terms(tuple(_rest(record)))]
         if height(blocks) <= LINES:
             break
     return blocks
@@ -73,31 +76,25 @@ def _question(record: ConformanceRecord) -> Terms:
     return Terms(tuple(rows))
 
 
-def is_brief(fact: str) -> bool:
-    """Whether a fact is short, and was not shortened already."""
-    return len(visible(fact)) <= FACT and "..." not in fact
+def said(fact: str, about: str, word: Word, limit: int) -> str:
+    """Return a fact, or its kind where it is longer than `limit` or was shortened already."""
+    if len(visible(fact)) <= limit and "..." not in fact:
+        return fact
+    return (WRONG if word == "VIOLATES" else UNDECIDED).get(about, about)
 
 
-def _fact(row: RowResult) -> str:
-    return row.fact if is_brief(row.fact) else _kind(row)
+def _found(record: ConformanceRecord, limit: int | None) -> Iterator[Block]:
+    """Yield the rows that violate and that cannot tell, those that say the same on one line.
 
-
-def _kind(row: RowResult) -> str:
-    kinds = WRONG if row.word == "VIOLATES" else UNDECIDED
-    return kinds.get(row.about, row.about)
-
-
-def _nothing(_row: RowResult) -> str:
-    return ""
-
-
-def _found(record: ConformanceRecord, say: Callable[[RowResult], str]) -> Iterator[Block]:
-    """Yield the rows that violate and that cannot tell, those that say the same on one line."""
+    Without a limit they say nothing.
+    """
     lines: dict[tuple[str, str], list[RowResult]] = {}
-    for word in ("VIOLATES", "CANNOT TELL"):
+    words: tuple[Word, ...] = ("VIOLATES", "CANNOT TELL")
+    for word in words:
         for row in record.rows:
             if row.word == word:
-                lines.setdefault((word, say(row)), []).append(row)
+                text = "" if limit is None else said(row.fact, row.about, row.word, limit)
+                lines.setdefault((word, text), []).append(row)
     items = [_line(word, text, rows) for (word, text), rows in lines.items()]
     if items:
         yield BulletList(tuple(items))

@@ -30,7 +30,7 @@ from harness.conformance.correct import MODEL, serving
 from harness.conformance.defects import drops_last_text, in_events, in_whole, removes
 from harness.conformance.engine import ENGINES, EngineError, ServedEngine
 from harness.conformance.exchange import read_lines, write_lines
-from harness.conformance.judgement import Where, is_lost, word_of
+from harness.conformance.judgement import ON_OWN, ON_SERVER, Where, is_lost, word_of
 from harness.conformance.proxy import ProxyDefect, proxied
 from harness.conformance.record import (
     LOST,
@@ -137,6 +137,17 @@ def test_a_report_is_verified_by_whoever_has_its_folder(signed: Path, key: Path)
     assert record.verdict == "FAIL"
     assert [row.name for row in record.of("VIOLATES")] == ["n"]
     assert [row.name for row in record.of("CONFORMS")] == list(CORE)
+    page = (Path(__file__).parents[2] / "docs/conformance.md").read_text()
+    for row in record.rows:
+        files = [*(signed / "evidence/rows" / row.name).glob("*.jsonl")]
+        counts = [len(file.read_bytes().splitlines()) for file in files]
+        assert len(files) == 3 * len(row.places)
+        assert sum(counts) == row.requests
+        assert max(counts, default=0) <= ROWS[row.name].requests
+        assert list(row.places) in ([], list(ON_SERVER), ["bare", *ON_OWN])
+        if row.name == "max-tokens":
+            most = 9 * ROWS[row.name].requests
+            assert f"`max-tokens` sends {row.requests}\nrequests, not {most}." in page
 
 
 @pytest.mark.slow
@@ -693,7 +704,7 @@ def test_an_engine_that_cannot_be_started_again_never_passes(
 def test_a_server_that_was_lost_does_not_pass() -> None:
     """Where every row that was asked conforms, and the rest could not be asked."""
     core = [result(name, "CONFORMS", "") for name in CORE]
-    left = result("n", "NOT ASKED", "tested only with --all")
+    left = result("n", "NOT ASKED", "only with --all")
     assert verdict_of([*core, left]) == "PASS"
     lost = result("n", "NOT ASKED", f"{LOST} after echo: it ended")
     assert verdict_of([*core, lost]) == "INCONCLUSIVE"

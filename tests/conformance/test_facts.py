@@ -15,6 +15,7 @@ from harness.conformance.correct import serving
 from harness.conformance.defects import in_events, in_whole
 from harness.conformance.exchange import HTTPExchange
 from harness.conformance.proxy import ProxyDefect, proxied
+from harness.conformance.rows import ROWS
 from tests.conformance.asking import ask, odd_server
 
 
@@ -28,7 +29,7 @@ def no_usage(value: Any) -> None:
     value.pop("usage", None)
 
 
-def found(name: str, base: str, **defect: Any) -> tuple[str, str]:
+def found_of(name: str, base: str, **defect: Any) -> tuple[str, str]:
     """What a row says of a server behind a proxy."""
     with proxied(base, ProxyDefect(does="", **defect)) as address:
         finding = ask(name, address)
@@ -71,7 +72,7 @@ def test_lengths_are_counted_as_they_were_asked(correct: str) -> None:
 @pytest.mark.parametrize("name", ["max-tokens", "chat-max-tokens"])
 def test_a_stream_without_usage_is_not_said_to_be_counted(name: str, correct: str) -> None:
     """Only its finish reason is known then."""
-    word, fact = found(name, correct, stream=in_events(no_usage))
+    word, fact = found_of(name, correct, stream=in_events(no_usage))
     assert word == "CONFORMS"
     assert "not counted, because the stream has no usage" in fact
     assert "not counted" not in ask(name, correct).fact
@@ -83,7 +84,7 @@ def test_usage_of_another_text_is_not_said_to_be_the_same(correct: str) -> None:
     def warmer(fields: dict[str, Any]) -> dict[str, Any]:
         return fields | {"prompt": f"{fields['prompt']}!"} if fields.get("stream") else fields
 
-    word, fact = found("usage", correct, ask=warmer)
+    word, fact = found_of("usage", correct, ask=warmer)
     assert word == "CONFORMS"
     assert "the same when streamed" not in fact
     assert "not compared" in fact
@@ -100,13 +101,13 @@ def test_usage_of_a_stream_has_to_add_up(correct: str) -> None:
         if value.get("usage"):
             value["usage"]["total_tokens"] += 1
 
-    word, fact = found("usage", correct, ask=warmer, stream=in_events(more))
+    word, fact = found_of("usage", correct, ask=warmer, stream=in_events(more))
     assert (word, fact[:23]) == ("VIOLATES", "usage does not add up: ")
 
 
 def test_messages_that_nobody_counts_are_not_said_to_be_counted(correct: str) -> None:
     """A server without usage is judged by its texts alone, and the fact says so."""
-    word, fact = found(
+    word, fact = found_of(
         "chat-messages", correct, whole=in_whole(no_usage), stream=in_events(no_usage)
     )
     assert word == "CONFORMS"
@@ -125,7 +126,7 @@ def refusing(part: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 def test_a_chat_that_was_refused_is_not_said_to_have_come_before(correct: str) -> None:
     """`order` needs no chat, but it does not claim one either."""
-    word, fact = found("order", correct, ask=refusing('"messages"'))
+    word, fact = found_of("order", correct, ask=refusing('"messages"'))
     assert word == "CONFORMS"
     assert fact.endswith("(not answered: a chat)")
     assert "not answered" not in ask("order", correct).fact
@@ -137,7 +138,7 @@ def test_a_call_that_was_not_cut_is_not_said_to_be(correct: str) -> None:
     kept: list[HTTPExchange] = []
     ask("tools", correct, kept=kept)
     limit = kept[-1].request.fields()["max_tokens"]
-    word, fact = found("tools", correct, ask=refusing(f'"max_tokens": {limit}'))
+    word, fact = found_of("tools", correct, ask=refusing(f'"max_tokens": {limit}'))
     assert word == "CONFORMS"
     assert fact.endswith("refused")
 
@@ -145,7 +146,7 @@ def test_a_call_that_was_not_cut_is_not_said_to_be(correct: str) -> None:
 def test_chats_that_were_refused_are_not_said_to_be_of_one_text(correct: str) -> None:
     """The modes in which temperature 0 was seen are counted."""
     assert "temperature 0: one text in each of 4 modes" in ask("temperature", correct).fact
-    word, fact = found("temperature", correct, ask=refusing('"messages"'))
+    word, fact = found_of("temperature", correct, ask=refusing('"messages"'))
     assert word == "CONFORMS"
     assert "temperature 0: one text in each of 2 modes" in fact
 
@@ -157,7 +158,7 @@ def test_a_stream_that_is_refused_at_temperature_0_has_no_text(correct: str) -> 
         is_cold = fields.get("stream") and fields["temperature"] == 0
         return fields | {"max_tokens": -1} if is_cold else fields
 
-    assert found("temperature", correct, ask=cold)[0] == "REFUSES"
+    assert found_of("temperature", correct, ask=cold)[0] == "REFUSES"
 
 
 def test_others_that_were_turned_away_are_not_counted(correct: str) -> None:
@@ -166,7 +167,7 @@ def test_others_that_were_turned_away_are_not_counted(correct: str) -> None:
     def busy(fields: dict[str, Any]) -> dict[str, Any]:
         return fields | {"max_tokens": -1} if fields["max_tokens"] == 1 else fields
 
-    word, fact = found("prefix-cache", correct, ask=busy)
+    word, fact = found_of("prefix-cache", correct, ask=busy)
     assert (word, fact[-27:]) == ("CONFORMS", "after 0 of 12 other prompts")
     assert ask("prefix-cache", correct).fact.endswith("after 12 other prompts")
 
@@ -178,7 +179,7 @@ def test_the_model_that_is_listed_is_named(correct: str) -> None:
         for model in value.get("data", ()):
             model["id"] = f"/models/{model['id']}"
 
-    word, fact = found("models", correct, whole=in_whole(in_a_folder))
+    word, fact = found_of("models", correct, whole=in_whole(in_a_folder))
     assert (word, fact) == ("CONFORMS", "/models/rankproof-correct is listed (1 model)")
 
 
@@ -192,7 +193,7 @@ def test_a_client_that_could_not_leave_is_not_said_to_have_left(correct: str) ->
         time.sleep(0.3)
         yield from at_once(stream)
 
-    word, fact = found("disconnect", correct, ask=brief, stream=late)
+    word, fact = found_of("disconnect", correct, ask=brief, stream=late)
     assert word == "CANNOT TELL"
     assert "before its client could leave" in fact
 
@@ -203,9 +204,9 @@ def test_a_server_with_a_short_context_is_left_in_a_shorter_answer(correct: str)
     def short(fields: dict[str, Any]) -> dict[str, Any]:
         return fields | {"max_tokens": -1} if fields["max_tokens"] > 500 else fields
 
-    word, fact = found("disconnect", correct, ask=short)
+    word, fact = found_of("disconnect", correct, ask=short)
     assert (word, fact[:14]) == ("CONFORMS", "2 clients left")
-    word, fact = found("disconnect", correct, ask=refusing('"stream"'))
+    word, fact = found_of("disconnect", correct, ask=refusing('"stream"'))
     assert (word, fact[:9]) == ("REFUSES", "request '")
 
 
@@ -236,13 +237,26 @@ def test_an_answer_that_takes_no_time_is_not_asked_about(name: str) -> None:
     assert max(asked) >= 2000
 
 
+def test_who_waits_for_an_answer_that_comes_at_its_end_is_seen(correct: str) -> None:
+    """A server that computes all of an answer before it sends the first event blocks others too."""
+
+    def held_back(stream: Iterator[bytes]) -> Iterator[bytes]:
+        yield from list(stream)
+
+    with proxied(correct, ProxyDefect(does="", stream=held_back)) as base:
+        assert ask("health", base).word == "CONFORMS"
+        with proxied(base, ROWS["health"].defect) as broken:
+            found = ask("health", broken)
+    assert (found.word, found.about) == ("VIOLATES", "blocked"), found.fact
+
+
 def test_a_fast_server_is_asked_for_an_answer_that_takes_time(correct: str) -> None:
     """`health` makes the answer longer until somebody could wait for it."""
 
     def quick(fields: dict[str, Any]) -> dict[str, Any]:
-        return fields | {"max_tokens": 8} if fields.get("max_tokens") == 120 else fields
+        return fields | {"max_tokens": 8} if fields.get("max_tokens") == 160 else fields
 
-    word, fact = found("health", correct, ask=quick)
+    word, fact = found_of("health", correct, ask=quick)
     assert word == "CONFORMS", fact
     assert "1000 tokens" in fact
     assert ask("health", correct).word == "CONFORMS"

@@ -43,20 +43,28 @@ def correct() -> Iterator[str]:
 def test_a_row_conforms_on_the_correct_server_and_behind_a_proxy_that_changes_nothing(
     name: str, correct: str
 ) -> None:
-    """A server that keeps every promise is accused of nothing, with our proxy or without."""
+    """A server that keeps every promise is accused of nothing, with our proxy or without, in as
+    many requests as the row states.
+    """
     assert ask(name, correct).word == "CONFORMS"
+    kept: list[HTTPExchange] = []
     with proxied(correct) as through:
-        assert ask(name, through).word == "CONFORMS"
+        assert ask(name, through, kept=kept).word == "CONFORMS"
+    assert len(kept) == ROWS[name].requests
 
 
 @pytest.mark.parametrize("name", HERE)
 def test_a_row_sees_the_defect_of_its_control(name: str, correct: str) -> None:
-    """Behind the proxy with its defect every row violates, for the difference that it states."""
+    """Behind the proxy with its defect every row violates, for the difference that it states, in
+    no more requests than where it conforms.
+    """
     row = ROWS[name]
     for _ in range(3):
+        kept: list[HTTPExchange] = []
         with proxied(correct, row.defect) as broken:
-            found = ask(name, broken)
+            found = ask(name, broken, kept=kept)
         assert (found.word, found.about) == ("VIOLATES", row.about), found.fact
+        assert len(kept) <= row.requests
 
 
 @pytest.mark.parametrize("name", HERE)

@@ -49,8 +49,10 @@ LEAST_OWN: Final = 8
 """Characters of a text that belongs to one prompt alone."""
 PROMPTS: Final = 3
 SEEDS: Final = (1, 2, 3, 4)
-LONG_ANSWERS: Final = (120, 1000, 8000)
+LONG_ANSWERS: Final = (160, 1000, 8000)
 """Tokens of the long answer, and of longer ones for a server that makes it in no time."""
+LONG_MS: Final = 300
+"""Milliseconds of an answer that is long enough on a busy machine too."""
 COUNTING: Final = "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20"
 """What few models stop to continue."""
 BEGUN_MS: Final = 50
@@ -207,12 +209,16 @@ def ask_parameters_together(setting: Setting) -> Asking[RowFinding]:
 
 def ask_health(setting: Setting) -> Asking[RowFinding]:
     """The list of models and the state of health while a long answer is made."""
-    yield from ordinary(completion(setting, "before"))
+    [before] = yield [completion(setting, "before")]
+    if not read(before).is_answer:
+        fact = f"the plain request was not answered: {read(before).error}"
+        raise Judged("CANNOT TELL", "unanswered", fact)
     tokens, exchange, others = yield from _beside_a_long_answer(setting)
     unblocked = f"{MODELS} and {HEALTH} do not wait for an answer of up to {tokens} tokens"
-    # From the first bytes to the last: the way to a server far away takes its time as well.
+    # From the first bytes to the last, because the way to a server far away takes its time as
+    # well. Where a server holds a stream back, that is no more than all of a plain request.
     first, last = _span(exchange)
-    took = last - first
+    took = last - min(first, before.ms)
     ends = [other.ms for other in others if other.status is not None]
     if len(ends) == len(others) and max(ends) <= last / 2 and last - max(ends) >= LEAST_MS:
         # So also where the whole stream came at its end.
@@ -252,10 +258,13 @@ def _beside_a_long_answer(setting: Setting) -> Asking[tuple[int, HTTPExchange, l
         if not answer.is_answer:
             fact = f"the long answer was not generated ({exchange.ended})"
             raise Judged("CANNOT TELL", "short", fact)
-        _, last = _span(exchange)
-        if last >= LEAST_MS:
-            return tokens, exchange, others
         reached = tokens
+        found = exchange, others
+        _, last = _span(exchange)
+        if last >= LONG_MS:
+            break
+    if last >= LEAST_MS:
+        return reached, *found
     fact = f"an answer of up to {reached} tokens took {last} ms, so nobody can wait for it"
     raise Judged("NOT ASKED", "short", fact)
 

@@ -30,6 +30,7 @@ WRONG: Final[dict[str, str]] = {
     "name": "another tool is called",
     "open": "a stream stays open after its finish reason",
     "order": "the text depends on earlier requests",
+    "place": "the text is not cut where the stop string begins",
     "prompt": "prompt tokens are counted wrongly",
     "repeat": "the same request got different texts",
     "schema": "an answer is not in OpenAI's schema",

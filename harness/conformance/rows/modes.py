@@ -67,7 +67,7 @@ def ask_chat_stop(setting: Setting) -> Asking[RowFinding]:
             label = f"chat, stop {stop!r}, {mode}"
             answer = yield from honoured(chat(setting, label, stream=stream, **more))
             if not is_cut(answer.text, wanted):
-                about = "stop" if stop in answer.text else "text"
+                about = "stop" if stop in answer.text else "place"
                 fact = f"{mode}, stop {stop!r}: {shown(answer.text)}, not {shown(wanted)}"
                 raise Judged("VIOLATES", about, fact)
             if answer.finish != "stop":

@@ -79,7 +79,7 @@ def ask_stop_string(setting: Setting) -> Asking[RowFinding]:
                 label = f"stop {given!r}, {mode}"
                 answer = yield from honoured(make(setting, label, prompt=prompt, stop=given))
                 if not is_cut(answer.text, wanted):
-                    about = "stop" if stop in answer.text else "text"
+                    about = "stop" if stop in answer.text else "place"
                     fact = f"{mode}, stop {stop!r}: {shown(answer.text)}, not {shown(wanted)}"
                     raise Judged("VIOLATES", about, fact)
                 if answer.finish != "stop":

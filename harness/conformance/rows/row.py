@@ -34,7 +34,9 @@ ALONE: Final = 5
 LEAST_SAMPLED: Final = 4
 """Characters of a sample below which two may be equal by chance."""
 UNSTEADY: Final = "the same request did not return the same text twice"
-TEXTUAL: Final = frozenset({"text", "seed", "streamed", "value", "changed", "order", "differs"})
+TEXTUAL: Final = frozenset(
+    {"text", "place", "seed", "streamed", "value", "changed", "order", "differs"}
+)
 """Differences that mean something only where the server repeats its texts. That it does not repeat
 them is the finding of rows of its own.
 """

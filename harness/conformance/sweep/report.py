@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from harness.conformance.report import CURL_LIMIT, line_of
 from harness.conformance.rows import ROWS
-from harness.conformance.rows.kinds import WRONG
-from harness.conformance.screen import height, is_brief
+from harness.conformance.screen import FACT as FACT_SHOWN
+from harness.conformance.screen import height, said
 from harness.conformance.sweep.record import PATH as FACTS
 from harness.conformance.sweep.record import ServedRecord, ViolationGroup
 from harness.forms.text import plural, visible
@@ -92,9 +92,10 @@ def answer(record: ServedRecord) -> str:
 
 def first_screen(record: ServedRecord) -> list[Block]:
     """Return what a reader has to see first: every server, and every violation."""
-    found = _violations(record, _fact)
-    if height([found]) > LINES:
-        found = _violations(record, _kind)
+    for limit in (FACT_SHOWN, 0):
+        found = _violations(record, limit)
+        if height([found]) <= LINES:
+            break
     return [
         Heading(1, "Sweep of servers"),
         Paragraph(Claim(answer(record), (RECORD,))),
@@ -103,11 +104,12 @@ def first_screen(record: ServedRecord) -> list[Block]:
     ]
 
 
-def _violations(record: ServedRecord, say: Callable[[ViolationGroup], str]) -> BulletList:
+def _violations(record: ServedRecord, limit: int) -> BulletList:
     """List the violations, those of the same servers that say the same on one line."""
     lines: dict[tuple[str, str], list[ViolationGroup]] = {}
     for group in record.groups:
-        lines.setdefault((_names(record, group.violates), say(group)), []).append(group)
+        text = said(group.fact, group.about, "VIOLATES", limit)
+        lines.setdefault((_names(record, group.violates), text), []).append(group)
     items: list[Part] = []
     for (servers, text), groups in lines.items():
         rows: list[Part] = []
@@ -117,14 +119,6 @@ def _violations(record: ServedRecord, say: Callable[[ViolationGroup], str]) -> B
         evidence = tuple(map(Evidence, paths))
         items.append(Claim(Text(*rows, f" on {servers}: ", Foreign(text)), evidence))
     return BulletList(tuple(items))
-
-
-def _fact(group: ViolationGroup) -> str:
-    return group.fact if is_brief(group.fact) else _kind(group)
-
-
-def _kind(group: ViolationGroup) -> str:
-    return WRONG.get(group.about, group.about)
 
 
 def body(record: ServedRecord) -> Iterator[Block]:
