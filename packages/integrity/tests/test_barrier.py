@@ -6,9 +6,11 @@ With --soak many more orders are tried.
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from rankproof_integrity import (
     TorchStore,
 )
 from rankproof_integrity.problem import Misused
+from rankproof_integrity.records import BarrierStatus
 
 SIZE = 3
 RANKS = st.integers(0, SIZE - 1)
@@ -250,6 +253,30 @@ def test_a_rank_that_begins_again_is_not_counted_for_its_former_self() -> None:
     first.renew()
     assert first.look() == ()
     assert again.look() == ()
+
+
+def test_the_state_of_a_barrier_is_that_of_its_ranks() -> None:
+    """Who takes part, who is missing, and how long there is left; valid until one begins again."""
+    store = MemoryStore()
+    first, second = (
+        DistributedBarrier(membership=Membership(store=store, rank=rank, world_size=2))
+        for rank in range(2)
+    )
+    begin = datetime.now(UTC)
+    assert first.look() == (1,)
+    for remaining, status in ((2.5, BarrierStatus.WAITING), (-1.0, BarrierStatus.TIMED_OUT)):
+        state = first.state(remaining=remaining)
+        assert state.participating_devices == ("rank 0", "rank 1")
+        assert (state.barrier_status, state.missing) == (status, (1,))
+        assert state.timeout_remaining == max(0.0, remaining)
+        assert begin <= state.sync_timestamp <= datetime.now(UTC)
+    assert asyncio.run(first.validate_sync_state())
+    assert second.look() == ()
+    state = asyncio.run(first.sync_with_timeout(10.0, 0)).state
+    assert (state.barrier_status, state.missing) == (BarrierStatus.COMPLETE, ())
+    assert 0 < state.timeout_remaining <= 10
+    Membership(store=store, rank=1, world_size=2)
+    assert not asyncio.run(first.validate_sync_state())
 
 
 def test_a_key_of_any_length_has_a_file(tmp_path: Path) -> None:

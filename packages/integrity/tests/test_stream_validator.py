@@ -188,7 +188,7 @@ def test_what_was_passed_over_and_made_again_is_looked_at() -> None:
         one = validator()
         for chunk in stream()[:3]:
             assert one.check(chunk).is_valid
-        one.passed_over(Behind(first=3, last=3, since=0.0))
+        one.passed_over(Behind(first=3, last=3))
         one.check(stream()[4])
         if begins_again:
             one.begin(epoch=1, position=2)
@@ -428,7 +428,7 @@ def test_a_stream_that_is_validated_beside_says_where_it_was_not() -> None:
     one, chunks = validator(metrics=metrics), stream()
     for chunk in chunks[:3]:
         assert one.check(chunk).is_valid
-    one.passed_over(Behind(first=3, last=5, since=0.0))
+    one.passed_over(Behind(first=3, last=5))
     assert all(one.check(chunk).is_valid for chunk in chunks[6:])
     assert (
         one.check(dataclasses.replace(chunks[7], token_id=1)).error_type is ValidationError.CHECKSUM

@@ -4,6 +4,7 @@ timeouts.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import random
 import threading
@@ -157,6 +158,17 @@ def test_another_token_is_not_the_one_that_was_sent() -> None:
     assert not validator.validate_transfer(forged, forged)
 
 
+@given(st.binary(min_size=1, max_size=40), st.data())
+def test_a_checksum_is_that_of_the_bytes(data: bytes, draw: st.DataObject) -> None:
+    """The same bytes have the same one everywhere, and each bit counts."""
+    checksum = TokenTransferValidator().compute_checksum
+    assert checksum(b"hidden state") == "b3759154541e79c7"
+    bit = draw.draw(st.integers(0, 8 * len(data) - 1))
+    changed = bytearray(data)
+    changed[bit // 8] ^= 1 << bit % 8
+    assert checksum(bytearray(data)) == checksum(data) != checksum(changed)
+
+
 def test_each_bit_of_a_frame_counts() -> None:
     """Of ten thousand frames with one flipped bit none passes, and of as many clean ones each
     does.
@@ -202,6 +214,8 @@ def test_the_first_disorder_is_said(tokens: list[EnhancedTokenChunk], words: str
     """
     found = disorder(tokens)
     assert found is None if words is None else words in str(found)
+    stage = TokenStreamSynchronizer(store=MemoryStore(), stream="s", stage=0, stages=1)
+    assert asyncio.run(stage.verify_token_ordering(tokens)) is (words is None)
 
 
 def test_a_stage_waits_for_the_one_before_and_for_the_last() -> None:

@@ -118,12 +118,10 @@ class Behind:
 
     Attributes:
         first, last: numbers of the items, from 0, in the order they were offered.
-        since: the monotonic clock when the first of them was offered, in seconds.
     """
 
     first: int
     last: int
-    since: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,7 +135,6 @@ class ValidationAccount:
             counts all.
         behind: what was passed over.
         error: why the validation itself ended, where it raised: what came after is not validated.
-        seconds: time of the thread in the validation.
     """
 
     offered: int
@@ -146,7 +143,6 @@ class ValidationAccount:
     failures: tuple[tuple[int, ValidationResult], ...]
     behind: tuple[Behind, ...]
     error: BaseException | None
-    seconds: float
 
     @property
     def is_valid(self) -> bool:
@@ -168,7 +164,6 @@ class ValidationBeside(Generic[Item]):
             are done.
         skipped: called in the thread, in order, with each stretch that was passed over, before the
             item behind it: a check that counts positions is told there that some are missing.
-        failed: called in the thread with an item's number and its failure.
         metrics: is told how long after its offer each failure was found.
 
     Raises:
@@ -181,7 +176,6 @@ class ValidationBeside(Generic[Item]):
         *,
         capacity: int = 1024,
         skipped: Callable[[Behind], object] | None = None,
-        failed: Callable[[int, ValidationResult], object] | None = None,
         metrics: Metrics | None = None,
     ) -> None:
         if capacity < 1:
@@ -189,16 +183,13 @@ class ValidationBeside(Generic[Item]):
         self._check = check
         self._capacity = capacity
         self._skipped = skipped
-        self._on_failure = failed
         self._metrics = metrics
         self._queue: SimpleQueue[tuple[int, float, Item] | Behind | None] = SimpleQueue()
         self._offered = self._passed = self._taken = self._validated = self._failed = 0
         self._first = -1
-        self._since = 0.0
         self._failures: list[tuple[int, ValidationResult]] = []
         self._behind: list[Behind] = []
         self._error: BaseException | None = None
-        self._seconds = 0.0
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="validation beside", daemon=True)
         self._thread.start()
@@ -219,7 +210,6 @@ class ValidationBeside(Generic[Item]):
             self._passed += 1
             if self._first < 0:
                 self._first = number
-                self._since = time.monotonic()
             return False
         if self._first >= 0:
             self._caught_up(number - 1)
@@ -248,7 +238,6 @@ class ValidationBeside(Generic[Item]):
             failures=tuple(self._failures),
             behind=tuple(self._behind),
             error=self._error,
-            seconds=self._seconds,
         )
 
     def __enter__(self) -> Self:
@@ -263,7 +252,7 @@ class ValidationBeside(Generic[Item]):
         self.close()
 
     def _caught_up(self, last: int) -> None:
-        stretch = Behind(first=self._first, last=last, since=self._since)
+        stretch = Behind(first=self._first, last=last)
         self._behind.append(stretch)
         self._first = -1
         self._queue.put(stretch)
@@ -282,9 +271,7 @@ class ValidationBeside(Generic[Item]):
             self._error = error
 
     def _validate(self, number: int, since: float, item: Item) -> None:
-        begin = time.perf_counter()
         result = self._check(item)
-        self._seconds += time.perf_counter() - begin
         self._validated += result.checked
         if result.is_valid:
             return
@@ -293,8 +280,6 @@ class ValidationBeside(Generic[Item]):
             self._metrics.observe("integrity_detection_seconds", time.monotonic() - since)
         if len(self._failures) < MOST_KEPT:
             self._failures.append((number, result))
-        if self._on_failure is not None:
-            self._on_failure(number, result)
 
 
 class StreamValidator:
