@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     )
     from .token_validator import SpecialPlace, TokenValidator
     from .transport import ReliableMessageTransport, ValidatedMessage
+    from .vocabulary import Spells, spells, token_bytes
 
 __all__ = [
     "HEURISTICS",
@@ -141,6 +142,7 @@ __all__ = [
     "SequenceValidationResult",
     "SharedStore",
     "SpecialPlace",
+    "Spells",
     "StagePosition",
     "StreamValidator",
     "SyncResult",
@@ -167,6 +169,8 @@ __all__ = [
     "key_from_environment",
     "key_from_file",
     "name_of",
+    "spells",
+    "token_bytes",
     "torch_bytes",
     "validate_text",
 ]
@@ -291,6 +295,11 @@ _HOMES = {
     "transport": (
         "ReliableMessageTransport",
         "ValidatedMessage",
+    ),
+    "vocabulary": (
+        "Spells",
+        "spells",
+        "token_bytes",
     ),
 }
 
