@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .aio import AsyncTransport
     from .barrier import DistributedBarrier, GroupView, Membership, SyncResult
+    from .checked_stream import CheckedStream
     from .corruption import (
         HEURISTICS,
         Corruption,
@@ -94,6 +95,7 @@ __all__ = [
     "BarrierBroken",
     "BarrierStatus",
     "Behind",
+    "CheckedStream",
     "Corruption",
     "CorruptionDetector",
     "CorruptionReport",
@@ -185,6 +187,7 @@ _HOMES = {
         "SyncResult",
         "GroupView",
     ),
+    "checked_stream": ("CheckedStream",),
     "corruption": (
         "Corruption",
         "CorruptionDetector",
