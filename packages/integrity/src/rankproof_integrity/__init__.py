@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .devices import DeviceCommunicationManager, name_of
     from .encoding import EncodingValidator, validate_text
     from .fallback import FallbackCoordinator, FallbackDecision, FallbackThreshold, LeftOut, Mode
+    from .hooks import Watch, watch, watch_mlx
     from .incoming import Message
     from .link import LinkHealth, NetworkHealthMonitor, Pace, TransportLimits
     from .metrics import Metrics, Sample
@@ -165,6 +166,7 @@ __all__ = [
     "ValidationResult",
     "ValidationStatus",
     "Verdict",
+    "Watch",
     "chunk_bytes",
     "chunk_of",
     "disorder",
@@ -175,6 +177,8 @@ __all__ = [
     "token_bytes",
     "torch_bytes",
     "validate_text",
+    "watch",
+    "watch_mlx",
 ]
 
 # Taken from their modules when asked for: whoever wants the records alone loads neither sockets nor
@@ -213,6 +217,11 @@ _HOMES = {
         "FallbackThreshold",
         "LeftOut",
         "Mode",
+    ),
+    "hooks": (
+        "Watch",
+        "watch",
+        "watch_mlx",
     ),
     "incoming": ("Message",),
     "link": (
