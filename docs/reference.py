@@ -67,6 +67,7 @@ PAGES: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
                 "CorruptionDetector",
             ),
             *("RecoveryManager", "FallbackCoordinator"),
+            *("watch", "watch_mlx", "CheckedStream", "token_bytes", "spells"),
         ),
     ),
     ("GGUF files", "[gguf.md](gguf.md) lists what is found.", "harness.tokenizer.gguf", ()),

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .aio import AsyncTransport
     from .barrier import DistributedBarrier, GroupView, Membership, SyncResult
+    from .checked_stream import CheckedStream
     from .corruption import (
         HEURISTICS,
         CorruptionAnalysis,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from .devices import DeviceCommunicationManager, name_of
     from .encoding import EncodingValidator, validate_text
     from .fallback import FallbackCoordinator, FallbackDecision, FallbackThreshold, LeftOut, Mode
+    from .hooks import Watch, watch, watch_mlx
     from .incoming import Message
     from .link import LinkHealth, NetworkHealthMonitor, Pace, TransportLimits
     from .metrics import Metrics, Sample
@@ -84,6 +86,7 @@ if TYPE_CHECKING:
     )
     from .token_validator import SpecialPlace, TokenValidator
     from .transport import ReliableMessageTransport, ValidatedMessage
+    from .vocabulary import Spells, spells, token_bytes
 
 __all__ = [
     "HEURISTICS",
@@ -94,6 +97,7 @@ __all__ = [
     "BarrierBroken",
     "BarrierStatus",
     "Behind",
+    "CheckedStream",
     "CorruptionAnalysis",
     "CorruptionDetector",
     "CorruptionReport",
@@ -143,6 +147,7 @@ __all__ = [
     "SequenceValidationResult",
     "SharedStore",
     "SpecialPlace",
+    "Spells",
     "StagePosition",
     "StreamValidator",
     "SyncResult",
@@ -163,14 +168,19 @@ __all__ = [
     "ValidationResult",
     "ValidationStatus",
     "Verdict",
+    "Watch",
     "chunk_bytes",
     "chunk_of",
     "disorder",
     "key_from_environment",
     "key_from_file",
     "name_of",
+    "spells",
+    "token_bytes",
     "torch_bytes",
     "validate_text",
+    "watch",
+    "watch_mlx",
 ]
 
 # Taken from their modules when asked for: whoever wants the records alone loads neither sockets nor
@@ -183,6 +193,7 @@ _HOMES = {
         "SyncResult",
         "GroupView",
     ),
+    "checked_stream": ("CheckedStream",),
     "corruption": (
         "CorruptionAnalysis",
         "CorruptionDetector",
@@ -209,6 +220,11 @@ _HOMES = {
         "FallbackThreshold",
         "LeftOut",
         "Mode",
+    ),
+    "hooks": (
+        "Watch",
+        "watch",
+        "watch_mlx",
     ),
     "incoming": ("Message",),
     "link": (
@@ -294,6 +310,11 @@ _HOMES = {
     "transport": (
         "ReliableMessageTransport",
         "ValidatedMessage",
+    ),
+    "vocabulary": (
+        "Spells",
+        "spells",
+        "token_bytes",
     ),
 }
 

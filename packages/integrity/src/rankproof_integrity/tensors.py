@@ -106,9 +106,12 @@ class _Seals:
         )
 
 
-def form_of(tensor: Any) -> int:
-    """Return its dtype and its shape in a word: half of it is of each."""
-    return _half(str(tensor.dtype)) << 16 | _half(repr(tuple(tensor.shape)))
+def form_of(*tensors: Any) -> int:
+    """Return the dtypes and the shapes of tensors that go together in a word: half of it is of
+    each.
+    """
+    dtypes = " ".join(str(tensor.dtype) for tensor in tensors)
+    return _half(dtypes) << 16 | _half(" ".join(repr(tuple(tensor.shape)) for tensor in tensors))
 
 
 def _half(said: str) -> int:
@@ -307,16 +310,22 @@ def _copied(tensor: Any) -> Any:
 
 
 class MlxTensors:
-    """Over mlx.core.distributed's send and recv.
+    """Over mlx.core.distributed's send, recv and all_gather.
 
     Args:
         rank: of this process in the group.
         epoch: of the group: the same on all ranks, greater at each start.
         group: an `mlx.core.distributed.Group`; None: the default one.
+        over: what has `send`, `recv` and `all_gather`; None: `mlx.core.distributed`.
     """
 
-    def __init__(self, *, rank: int, epoch: int = 1, group: Any = None) -> None:
+    def __init__(self, *, rank: int, epoch: int = 1, group: Any = None, over: Any = None) -> None:
+        import mlx.core as mx
+
+        self._mx: Any = mx
+        self._over = mx.distributed if over is None else over
         self._seals = _Seals(rank=rank, epoch=epoch)
+        self._gathers = _Seals(rank=rank, epoch=epoch)
         self._group = group
 
     def send(self, array: Any, *, to: int) -> None:
@@ -325,17 +334,9 @@ class MlxTensors:
         Raises:
             Misused: it is not an array of MLX; nothing was sent.
         """
-        import mlx.core as mx
-
-        if not isinstance(array, mx.array):
-            kind = f"{type(array).__module__}.{type(array).__qualname__}"
-            raise Misused(
-                f"{kind} cannot be sent, because it is not an MLX array; pass mx.array(…)"
-            )
-        mx.eval(array)
-        seal = self._seals.seal(mlx_bytes(array), form=form_of(array), to=to)
-        mx.eval(mx.distributed.send(array, to, group=self._group))
-        mx.eval(mx.distributed.send(mx.array(list(seal), dtype=mx.uint32), to, group=self._group))
+        seal = self._seal(self._seals, array, to=to)
+        self._mx.eval(self._over.send(array, to, group=self._group))
+        self._mx.eval(self._over.send(seal, to, group=self._group))
 
     def receive(self, *, shape: tuple[int, ...], dtype: Any, source: int) -> Any:
         """Return an array of that shape and dtype from a rank.
@@ -345,18 +346,45 @@ class MlxTensors:
             OutOfStep: it is not the next one.
             Misused: another dtype or shape was sent, of as many bytes.
         """
-        import mlx.core as mx
-
-        array = mx.distributed.recv(shape, dtype, source, group=self._group)
-        mx.eval(array)
-        seal = mx.distributed.recv((SEAL,), mx.uint32, source, group=self._group)
-        mx.eval(seal)
-        words: Any = seal.tolist()
-        form = form_of(array)
-        self._seals.check(
-            mlx_bytes(array), [int(word) for word in words], form=form, of=array, source=source
-        )
+        array = self._over.recv(shape, dtype, source, group=self._group)
+        self._mx.eval(array)
+        seal = self._over.recv((SEAL,), self._mx.uint32, source, group=self._group)
+        self._check(self._seals, array, seal, source=source)
         return array
+
+    def gather(self, array: Any) -> Any:
+        """Return the arrays of all ranks, one after the other, as `all_gather`.
+
+        Raises:
+            MessageCorrupt: a part of it is not what its rank gave.
+            OutOfStep: a rank gave another one than the next.
+            Misused: it is not an array of MLX; nothing was sent.
+        """
+        # Everybody's seal goes to everybody, so the sequence is one for all.
+        seal = self._seal(self._gathers, array, to=-1)
+        whole = self._over.all_gather(array, group=self._group)
+        self._mx.eval(whole)
+        seals = self._over.all_gather(seal, group=self._group).reshape(-1, SEAL)
+        for source in range(seals.shape[0]):
+            size = array.shape[0] if array.ndim else 1
+            part = whole[source * size : (source + 1) * size].reshape(array.shape)
+            self._check(self._gathers, part, seals[source], source=source)
+        return whole
+
+    def _seal(self, seals: _Seals, array: Any, *, to: int) -> Any:
+        if not isinstance(array, self._mx.array):
+            kind = f"{type(array).__module__}.{type(array).__qualname__}"
+            raise Misused(
+                f"{kind} cannot be sent, because it is not an MLX array; pass mx.array(…)"
+            )
+        self._mx.eval(array)
+        words = seals.seal(mlx_bytes(array), form=form_of(array), to=to)
+        return self._mx.array(list(words), dtype=self._mx.uint32)
+
+    def _check(self, seals: _Seals, array: Any, seal: Any, *, source: int) -> None:
+        self._mx.eval(array)
+        words = [int(word) for word in seal.tolist()]
+        seals.check(mlx_bytes(array), words, form=form_of(array), of=array, source=source)
 
 
 def mlx_bytes(array: Any) -> Any:
