@@ -158,8 +158,8 @@ def spelled(exchange: HTTPExchange) -> str:
         call.name + call.arguments for choice in answer.choices.values() for call in choice.tools
     ]
     fields: dict[str, str] = {}
-    body = exchange.body()
-    for data in (body, *events(body)[0]):
+    found: list[str | bytes] = [exchange.body(), *events(exchange.body())[0]]
+    for data in found:
         try:
             value = strict_json(data)
         except ValueError:
