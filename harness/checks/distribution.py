@@ -128,7 +128,7 @@ class DistributionCheck(AgainstCheck):
             )
         nothing = self._nothing_compared(distances)
         why = nothing or self._complaint(distances)
-        reason = f"artefact {self.artefact} does not match: {why}" if why else ""
+        reason = f"artefact {self.artefact} is not close: {why}" if why else ""
         observed = why or self._description(distances)
         part = RankFinding(
             rank=rank,

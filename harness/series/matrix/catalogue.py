@@ -315,7 +315,7 @@ CASES: tuple[Case, ...] = (
         at="subject.begin",
         options={"artefact": "prefill.logits.0", "absolute": 32},
         sees={"same-model": [1], "near": [1]},
-        says={"same-model": "DIVERGENT: prefill logits off by 32", "near": "does not match: KL"},
+        says={"same-model": "DIVERGENT: prefill logits off by 32", "near": "is not close: KL"},
     ),
     Case(
         kind="perturb",
