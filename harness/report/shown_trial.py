@@ -179,8 +179,8 @@ def cell_table(cell: CellVerdict, asked: ScenarioSummary) -> list[Block]:
         none = [part for _, tally in shown for part in ("holds", f"0 of {tally.counted}")]
         # Names of their own: a line may break between them, and a page breaks none of them.
         names: list[Part] = []
-        for name in of_world:
-            names += [", " if names else "", Verbatim(f"{'' if names else WORLD}{name}")]
+        for check in of_world:
+            names += [", " if names else "", Verbatim(f"{'' if names else WORLD}{check}")]
         rows.append((Text(*names), *none))
     return [Table(tuple(header), tuple(rows))]
 
