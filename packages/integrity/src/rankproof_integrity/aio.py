@@ -28,9 +28,10 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from .closing import Goodbye
+from .attendant import REST
+from .closing import Goodbye, let_go_in_children
 from .conversation import Conversation
-from .dial import LIVED, REDIAL
+from .dial import LIVED, REDIAL, Lookup
 from .envelope import Envelope, described
 from .frame import LARGEST, Greeting, GreetingRefusal, Header
 from .incoming import Message
@@ -41,11 +42,15 @@ from .problem import MessageLate, Misused, TransferFailed
 from .proof import PATIENCE, UNPROVED, Introduction, Session, Unproved, demand_key
 from .reader import Damaged, FrameReader, Torn
 from .records import NodeId
-from .wire import BACKLOG, Address, Trust, address_of, listening
+from .wire import Address, Trust, address_of, listening
 
 Result = TypeVar("Result")
 TOGETHER = 32 * 1024
 """Bytes of a payload up to which it is written with its header in one call."""
+LOOKED = 0.005
+"""Seconds after which it is looked whether a peer's address was found."""
+ACCEPTED = 32
+"""Connections that are accepted in a row, before those that were before are listened to."""
 AHEAD = 256 * 1024
 """Bytes that wait in a connection's buffer before no more frames are put there."""
 
@@ -57,17 +62,27 @@ class _Connection(asyncio.BufferedProtocol):
         transport: whose.
         link: that connects; None for a connection that was accepted.
         trust: what this side proves or demands.
+        stranger: who connected; None where we do.
     """
 
-    def __init__(self, transport: AsyncTransport, link: _Link | None, trust: Trust) -> None:
+    def __init__(
+        self,
+        transport: AsyncTransport,
+        link: _Link | None,
+        trust: Trust,
+        *,
+        stranger: Stranger | None = None,
+    ) -> None:
         self._owner = transport
         self._link = link
         self._trust = trust
         self._reader = FrameReader(longest=UNPROVED if link is None or trust.key else LARGEST)
-        self._stranger: Stranger | None = None
+        self._stranger = stranger
         self._introduction: Introduction | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._wire: asyncio.Transport | None = None
+        self._opening: asyncio.Task[Any] | None = None
+        self._accepted: socket.socket | None = None
         self._paused = False
         self.closed = False
 
@@ -81,19 +96,39 @@ class _Connection(asyncio.BufferedProtocol):
             connected = transport.get_extra_info("socket")
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         key = self._trust.key
-        if self._link is None:
-            name = transport.get_extra_info("peername")
-            host = name[0] if isinstance(name, tuple) else ""
-            self._stranger = Stranger(key, host=host, now=time.monotonic())
-            self._owner.let_in(self, self._stranger)
-        elif key is None:
+        if self.closed:
+            transport.abort()
+        elif self._link is not None and key is None:
             self._link.begin(self, None)
-            return
-        else:
+        elif self._link is not None and key is not None:
             self._introduction = Introduction(key, initiator=True)
             self._say(self._introduction)
+            self._limit()
+
+    def open(self, accepted: socket.socket) -> None:
+        """Begin with a connection that was accepted; its time runs from here."""
+        accepted.setblocking(False)
+        self._accepted = accepted
+        self._limit()
+        tls = self._trust.tls
+        self._opening = asyncio.get_running_loop().create_task(self._opened(accepted, tls))
+
+    async def _opened(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(PATIENCE, self.drop, "nothing was proved in time")
+        try:
+            await loop.connect_accepted_socket(
+                lambda: self,
+                accepted,
+                ssl=tls,
+                ssl_handshake_timeout=None if tls is None else PATIENCE,
+            )
+        except (OSError, asyncio.CancelledError) as error:  # a handshake that failed
+            accepted.close()
+            self.drop(str(error) or "no TLS")
+
+    def _limit(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(PATIENCE, self.abort)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """See `asyncio.BufferedProtocol`."""
@@ -210,9 +245,18 @@ class _Connection(asyncio.BufferedProtocol):
 
     def abort(self) -> None:
         """Close it now."""
-        self.drop("closed")
+        self.drop("nothing was proved in time")
         if self._wire is not None:
             self._wire.abort()
+        elif self._opening is not None:
+            self._opening.cancel()
+
+    def let_go(self) -> None:
+        """Close the socket in a child, without a word to the peer."""
+        if self._wire is not None:
+            connected = self._wire.get_extra_info("socket")
+            with contextlib.suppress(OSError):  # it is closed
+                os.close(connected.fileno())
 
     def eof_received(self) -> bool:
         """See `asyncio.BufferedProtocol`."""
@@ -374,11 +418,22 @@ class AsyncTransport:
         self.epoch = self._epochs()
         self._links: dict[NodeId, _Link] = {}
         self._strangers = Strangers[_Connection]()
-        self._servers: list[asyncio.Server] = []
+        self._listeners: list[socket.socket] = []
         self._dialling: list[asyncio.Task[None]] = []
         self._turn = 0
         self._closed = False
+        self._closing: asyncio.Task[None] | None = None
         self._process = os.getpid()
+        let_go_in_children(self)
+
+    def let_go(self) -> None:
+        """See `Held`."""
+        self._closed = True
+        for listener in self._listeners:
+            listener.close()
+        for connection in (*(link.connection for link in self._links.values()), *self._strangers):
+            if connection is not None:
+                connection.let_go()
 
     # Who there is.
 
@@ -397,16 +452,40 @@ class AsyncTransport:
         listener = listening(address, proves=trust.proves)
         loop = asyncio.get_running_loop()
 
-        def accepted() -> _Connection:
-            return _Connection(self, None, trust)
-
-        create = loop.create_unix_server if isinstance(address, str) else loop.create_server
-        server = await create(accepted, sock=listener, ssl=tls, backlog=BACKLOG)
-        self._servers.append(server)
+        loop.add_reader(listener, self._accept, listener, trust)
+        self._listeners.append(listener)
         if isinstance(address, str):
             return address
         name = listener.getsockname()
         return str(name[0]), int(name[1])
+
+    def _accept(self, listener: socket.socket, trust: Trust) -> None:
+        """Accept who connects, and count him before anything is made ready for him.
+
+        asyncio's own servers accept as many in a row as wait, and count none before TLS is done.
+        """
+        for _ in range(ACCEPTED):
+            try:
+                connected, address = listener.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError:  # it was gone before it was accepted, or no descriptor is free
+                loop = asyncio.get_running_loop()
+                loop.remove_reader(listener)
+                loop.call_later(REST, self._accept_again, listener, trust)
+                return
+            crowded = self._strangers.crowded_out()
+            if crowded is not None:
+                crowded.abort()
+            host = address[0] if isinstance(address, tuple) else ""
+            stranger = Stranger(trust.key, host=host, now=time.monotonic())
+            connection = _Connection(self, None, trust, stranger=stranger)
+            self._strangers.add(connection, stranger)
+            connection.open(connected)
+
+    def _accept_again(self, listener: socket.socket, trust: Trust) -> None:
+        if not self._closed:
+            asyncio.get_running_loop().add_reader(listener, self._accept, listener, trust)
 
     def expect(self, peer: NodeId) -> None:
         """Expect a peer to connect to us."""
@@ -431,19 +510,17 @@ class AsyncTransport:
                 "this TLS context checks the name in the listener's certificate; pass it as"
                 " server_name"
             )
-        if not callable(address):
-            address = address_of(address)
+        where = Lookup(address if callable(address) else address_of(address))
         link = self._add(peer, waits=False)
-        link.conversation.settled = not callable(address)
+        # With a key nobody's word ends it: whoever passes a proof on could lead it astray.
+        link.conversation.settled = not callable(address) and self._key is None
         link.conversation.dials = True
         trust = Trust(key=self._key, tls=tls, server_name=server_name)
         self._dialling.append(
-            asyncio.get_running_loop().create_task(self._dial(link, address, trust))
+            asyncio.get_running_loop().create_task(self._dial(link, where, trust))
         )
 
-    async def _dial(
-        self, link: _Link, address: Address | Callable[[], Address], trust: Trust
-    ) -> None:
+    async def _dial(self, link: _Link, where: Lookup, trust: Trust) -> None:
         """Keep a peer connected, at growing distances where that fails."""
         tries = 0
         reached = 0
@@ -456,7 +533,7 @@ class AsyncTransport:
             link.lost_one.clear()
             try:
                 async with asyncio.timeout(max(PATIENCE, self.limits.silence)):
-                    await self._connected(link, address, trust)
+                    await self._connected(link, where, trust)
             # A resolver of somebody else's raises what it likes; it is said and asked again.
             except Exception as error:  # noqa: BLE001
                 words = str(error) or "no answer"
@@ -472,11 +549,16 @@ class AsyncTransport:
                 await asyncio.sleep(min(1.0, REDIAL * 2**tries))
                 tries = min(tries + 1, 10)
 
-    async def _connected(
-        self, link: _Link, address: Address | Callable[[], Address], trust: Trust
-    ) -> None:
-        if callable(address):
-            address = address_of(await asyncio.to_thread(address))
+    async def _connected(self, link: _Link, where: Lookup, trust: Trust) -> None:
+        # Asked for in a thread of its own: the loop's threads are the application's.
+        while True:
+            try:
+                address = where.address(patience=0.0)
+                break
+            except ConnectionError:
+                if not where.pending:
+                    raise
+            await asyncio.sleep(LOOKED)
         loop = asyncio.get_running_loop()
 
         def made() -> _Connection:
@@ -521,13 +603,6 @@ class AsyncTransport:
         return link
 
     # What connections ask.
-
-    def let_in(self, connection: _Connection, stranger: Stranger) -> None:
-        """Count a connection on which nobody has said yet who they are."""
-        crowded = self._strangers.crowded_out()
-        if crowded is not None:
-            crowded.abort()
-        self._strangers.add(connection, stranger)
 
     def let_out(self, connection: _Connection) -> None:
         """Count it no longer."""
@@ -595,10 +670,17 @@ class AsyncTransport:
     async def _send(self, link: _Link, payload: Any, head: bytes, seconds: float | None) -> int:
         wait = self.limits.deadline if seconds is None else seconds
         until = time.monotonic() + wait
-        async with link.sending:
+        try:
+            async with asyncio.timeout(wait):
+                await link.sending.acquire()
+        except TimeoutError:
+            raise link.conversation.not_sent(wait, self._state(link)) from None
+        try:
             number = await self._until(
                 lambda now: link.conversation.offer(payload, now=now, head=head), [link], until
             )
+        finally:
+            link.sending.release()
         if number is None:
             raise link.conversation.not_sent(wait, self._state(link))
         return number
@@ -650,10 +732,10 @@ class AsyncTransport:
                 if message is not None:
                     link.pump(now)
                     return message
-            problem = conversation.problem
-            if problem is not None and problem is not link.told:
-                link.told = problem
-                raise problem.again()
+            end = conversation.end_of_messages()
+            if end is not None and end is not link.told:
+                link.told = end
+                raise end.again()
         return None
 
     async def flush(
@@ -672,8 +754,10 @@ class AsyncTransport:
         link = self._link(to)
         wait = self.limits.deadline if timeout is None else timeout
         until = time.monotonic() + wait
-        if await self._until(lambda _: link.conversation.flushed(), [link], until) is None:
-            raise link.conversation.not_acknowledged(wait, self._state(link))
+        conversation = link.conversation
+        outgoing = conversation.outgoing
+        if await self._until(lambda _: conversation.flushed(outgoing), [link], until) is None:
+            raise conversation.not_acknowledged(wait, self._state(link))
 
     async def _until(
         self,
@@ -754,9 +838,16 @@ class AsyncTransport:
             TransferFailed: something that was sent is not known to have arrived. All is closed then
                 too.
         """
-        if self._closed or self._process != os.getpid():
+        if self._process != os.getpid():
             return
-        until = time.monotonic() + (self.limits.deadline if timeout is None else timeout)
+        if self._closing is None:
+            wait = self.limits.deadline if timeout is None else timeout
+            self._closing = asyncio.get_running_loop().create_task(self._close(wait))
+        # Who is cancelled while he waits does not end it for the others.
+        await asyncio.shield(self._closing)
+
+    async def _close(self, wait: float) -> None:
+        until = time.monotonic() + wait
         links = list(self._links.values())
         try:
             failures = await asyncio.gather(*(self._goodbye(link, until) for link in links))
@@ -764,8 +855,9 @@ class AsyncTransport:
             self._closed = True
             for task in self._dialling:
                 task.cancel()
-            for server in self._servers:
-                server.close()
+            for listener in self._listeners:
+                asyncio.get_running_loop().remove_reader(listener)
+                listener.close()
             for link in links:
                 link.close()
                 link.wake()

@@ -37,12 +37,17 @@ again.
 
 
 class Arrivals:
-    """Counts what came to any line, for whoever waits for all of them."""
+    """Counts what came to any line, for whoever waits for all of them.
+
+    Attributes:
+        waiting: how many threads wait.
+    """
 
     def __init__(self) -> None:
-        # Of the count; taken by who holds no line's lock, so that none waits for the other.
+        # Of the count; whoever has it takes no line's lock, so that none waits for the other.
         self._changed = threading.Condition()
         self._count = 0
+        self.waiting = 0
 
     def count(self) -> int:
         """Return how often something came."""
@@ -57,8 +62,12 @@ class Arrivals:
     def wait(self, seen: int, seconds: float) -> bool:
         """Wait until the count is no longer `seen`; gives whether it changed in time."""
         with self._changed:
-            within = min(seconds, threading.TIMEOUT_MAX)
-            return self._changed.wait_for(lambda: self._count != seen, within)
+            self.waiting += 1
+            try:
+                within = min(seconds, threading.TIMEOUT_MAX)
+                return self._changed.wait_for(lambda: self._count != seen, within)
+            finally:
+                self.waiting -= 1
 
 
 class Attendant:
@@ -121,6 +130,11 @@ class Attendant:
         # The other way round: an event that was on its way finds no line.
         self._selector.unregister(descriptor)
         del self._watched[descriptor]
+
+    def arrived(self) -> None:
+        """See `Watcher`."""
+        if self.arrivals.waiting:
+            self.arrivals.note()
 
     def listen(self, listener: socket.socket, trust: Trust) -> None:
         """Accept connections from now on, and have whoever connects prove what there is to."""

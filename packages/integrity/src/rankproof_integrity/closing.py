@@ -19,11 +19,11 @@ from .line import Line
 from .problem import MessageLost, TransferFailed
 
 
-def interrupts(lines: Iterable[Line]) -> bool:
+def interrupts(held: Iterable[object]) -> bool:
     """Return whether this thread is in the midst of a call of one: then a signal's handler asks,
     and that call cannot end.
     """
-    known = set(map(id, lines))
+    known = set(map(id, held))
     # The stack says it. A mark that calls set and take away again would cost each of them, and a
     # handler may come between the call and its mark.
     frame = inspect.currentframe()

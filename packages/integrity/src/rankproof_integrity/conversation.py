@@ -62,6 +62,7 @@ class Conversation:
         self._refused = False
         self.peer_epoch = 0
         self.problem: TransferFailed | None = None
+        self._ended_by: TransferFailed | None = None  # the conversation before this one
         self.wanted = False
         self.trouble = ""
         self._acks = Acknowledgement(limits=limits, round_trip=self.round_trip)
@@ -79,6 +80,7 @@ class Conversation:
         self._fail = self._has_said_fail = self._met = False
 
     def _new_halves(self) -> None:
+        self._closed: MessageLost | None = None  # what to say once the peer said goodbye
         self.outgoing = OutgoingFrames(limits=self.limits, counters=self.counters)
         self.incoming = IncomingFrames(source=self.peer, epoch=self.peer_epoch, limits=self.limits)
 
@@ -112,7 +114,7 @@ class Conversation:
 
     def end(self, *, why: str) -> None:
         """Note that the connection is gone."""
-        self.connected = self._heard = False
+        self.connected = self._heard = self.wanted = False
         if not self._refused:  # a reason that the peer gave says more than that it closed on us
             self.trouble = why
         oldest = self.outgoing.oldest
@@ -467,18 +469,22 @@ class Conversation:
             TransferFailed: none will come.
         """
         message = self.take(now=now, stream=stream) if self.incoming.waiting else None
-        if message is None and self.problem is not None:
-            raise self.problem.again()
-        if message is None and self.incoming.ended:
+        if message is None and (end := self.end_of_messages()) is not None:
+            raise end.again()
+        return message
+
+    def end_of_messages(self) -> TransferFailed | None:
+        """Return why nothing comes any more; the same object each time. None: more may come."""
+        if self.problem is None and self.incoming.ended and self._closed is None:
             count = self.incoming.messages
-            raise MessageLost(
+            self._closed = MessageLost(
                 f"message {count} from {self.peer} will not arrive, because {self.peer} closed"
                 f" after sending {count}",
                 peer=self.peer,
                 sequence=count,
                 epoch=self.peer_epoch,
             )
-        return message
+        return self.problem or self._closed
 
     def not_sent(self, seconds: float, state: str) -> MessageLate:
         """Return that there was no room for a message in so many seconds."""
@@ -514,14 +520,21 @@ class Conversation:
             epoch=self.epoch,
         )
 
-    def flushed(self) -> bool | None:
+    def flushed(self, outgoing: OutgoingFrames) -> bool | None:
         """Return whether the peer has all that was offered; None while it has not.
+
+        Args:
+            outgoing: `outgoing` of when the waiting began: another one knows nothing of what was
+                offered before somebody renewed the conversation.
 
         Raises:
             TransferFailed: it will not have it.
         """
-        if self.problem is not None:
-            raise self.problem.again()
+        problem = self.problem
+        if outgoing is not self.outgoing:
+            problem = self._ended_by
+        if problem is not None:
+            raise problem.again()
         self.hurry()
         return self.delivered or None
 
@@ -539,7 +552,8 @@ class Conversation:
         return f" ({joined}, {count} connection{'s' * (count != 1)} so far{trouble})"
 
     def renew(self, *, epoch: int, now: float) -> None:
-        """Begin anew after a problem, with sequences from 0.
+        """Begin anew after a problem, with sequences from 0; without one, or where somebody else
+        has begun anew since, nothing is done.
 
         What had arrived and was not taken is gone.
 
@@ -551,6 +565,9 @@ class Conversation:
         Raises:
             Misused: the epoch is not greater, though the peer did not begin again.
         """
+        if self.problem is None:
+            return
+        self._ended_by = self.problem
         if not isinstance(self.problem, PeerRestarted) or self._next_epoch <= self.peer_epoch:
             if epoch <= self.epoch:
                 raise Misused(

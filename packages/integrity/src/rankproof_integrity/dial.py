@@ -39,8 +39,16 @@ class Lookup:
         self._trouble = ""
         self._turn = 0
 
-    def address(self) -> Address:
+    @property
+    def pending(self) -> bool:
+        """Return whether the answer to the last question is still to come."""
+        return self._thread is not None
+
+    def address(self, *, patience: float = PATIENCE) -> Address:
         """Return where it listens; a host is a number then.
+
+        Args:
+            patience: seconds that are waited for an answer.
 
         Raises:
             ConnectionError: nobody knows, or nobody has said so yet.
@@ -49,7 +57,7 @@ class Lookup:
             self._thread = threading.Thread(target=self._ask, name=THREAD, daemon=True)
             self._thread.start()
         # What the thread found is read after it ended, and by nobody else: no lock.
-        self._thread.join(PATIENCE)
+        self._thread.join(patience)
         if self._thread.is_alive():
             raise ConnectionError("the peer's address was requested, but has not arrived yet")
         self._thread = None

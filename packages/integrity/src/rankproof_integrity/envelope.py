@@ -12,7 +12,7 @@ On the wire, in network order:
 from __future__ import annotations
 
 import importlib
-import math
+import re
 import struct
 from typing import Any, NamedTuple
 
@@ -22,6 +22,11 @@ from .problem import Misused
 _FIELDS = struct.Struct("!BBBBHq")
 _VERSION = 1
 _NO_ARRAY = 255
+PLAIN_NAME = re.compile(r"[<>=|]?[A-Za-z][A-Za-z0-9]*")
+EXTENDED = frozenset(
+    ("bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
+)
+"""Dtypes of torch and MLX that numpy has from ml_dtypes."""
 LONGEST_NAME = 1000
 """Bytes of a stream's name, at most."""
 
@@ -145,17 +150,24 @@ def array_of(envelope: Envelope | None, data: Any) -> Any:
     import numpy as np
 
     try:
-        dtype = np.dtype(envelope.dtype)
-    except TypeError:
-        # bfloat16, and floats of 8 bits.
-        found = getattr(importlib.import_module("ml_dtypes"), envelope.dtype, None)
-        if found is None:
-            raise Misused(
-                f"numpy has no dtype {envelope.dtype!r}; use the message's data"
-            ) from None
-        dtype = np.dtype(found)
-    if dtype.hasobject or math.prod(envelope.shape) * dtype.itemsize != len(data):
+        dtype = _dtype_named(envelope.dtype)
+        return np.frombuffer(data, dtype=dtype).reshape(envelope.shape)
+    except (TypeError, ValueError, OverflowError, AttributeError) as error:
         raise Misused(
-            f"{len(data)} bytes are no array of {envelope.dtype} and shape {envelope.shape}"
-        )
-    return np.frombuffer(data, dtype=dtype).reshape(envelope.shape)
+            f"{len(data)} bytes are no array of {envelope.dtype!r} and shape {envelope.shape}:"
+            f" {error}"
+        ) from error
+
+
+def _dtype_named(name: str) -> Any:
+    """Return numpy's dtype of a name that somebody sent: a plain one, whose elements have bytes."""
+    import numpy as np
+
+    if name in EXTENDED:
+        return np.dtype(getattr(importlib.import_module("ml_dtypes"), name))
+    if not PLAIN_NAME.fullmatch(name):
+        raise ValueError("it is no name of a dtype")
+    dtype = np.dtype(name)
+    if dtype.hasobject or not dtype.itemsize:
+        raise ValueError("its elements have no bytes of their own")
+    return dtype

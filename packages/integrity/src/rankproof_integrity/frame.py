@@ -32,6 +32,10 @@ _FIELDS = struct.Struct("!2sBBIQQQQQQ")
 _CHECK = struct.Struct("!Q")
 _ALL = struct.Struct("!2sBBIQQQQQQQ")
 SIZE = _FIELDS.size + _CHECK.size
+COST = 512
+"""Bytes that a frame counts against the window beside its payload: what holds it takes about as
+many.
+"""
 MAGIC = b"RI"
 # A flag means something in frames of one kind alone.
 MORE = 1

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from . import frame
 from .envelope import Envelope, array_of, envelope_of
-from .frame import ANSWERS, ASKS, Header, Kind
+from .frame import ANSWERS, ASKS, LARGEST, Header, Kind
 from .link import RoundTrip, TransportLimits
 from .records import NodeId
 
@@ -249,6 +249,9 @@ class IncomingFrames:
             if not self.waiting:
                 self.taken = self.arrived  # nobody takes a goodbye
             return True
+        more = header.flags & frame.MORE and not header.flags & frame.HEAD
+        if (header.flags & frame.HEAD and self._parts) or (more and len(payload) != LARGEST):
+            raise ValueError(f"message {self.messages} came in parts that no sender makes")
         self._hold(payload)
         if not self._parts:
             self._headed = bool(header.flags & frame.HEAD)
@@ -260,7 +263,7 @@ class IncomingFrames:
     def _complete(self) -> None:
         """Have the message of the parts that came wait to be taken."""
         frames = len(self._parts)
-        size = self._partial + frames * frame.SIZE
+        size = self._partial + frames * frame.COST
         envelope = None
         if self._headed:
             envelope = envelope_of(self._parts.pop(0))
@@ -273,7 +276,7 @@ class IncomingFrames:
     def _hold(self, payload: Any) -> None:
         """Count a part of a message against its bounds."""
         self._partial += len(payload)
-        self._held += len(payload) + frame.SIZE
+        self._held += len(payload) + frame.COST
         if self._partial > self._longest:
             raise ValueError(f"message {self.messages} is longer than {self._longest} bytes")
         # A message that is longer than the window passes alone.
@@ -311,7 +314,7 @@ class IncomingFrames:
             return None
         found = self.waiting[at]
         parts = found.parts
-        whole = parts[0] if len(parts) == 1 else b"".join(parts)
+        whole = parts[0] if len(parts) == 1 else bytearray().join(parts)
         del self.waiting[at]
         self._held -= found.size
         if self.waiting:

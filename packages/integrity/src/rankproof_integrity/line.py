@@ -72,6 +72,9 @@ class Watcher(Protocol):
     def wake(self) -> None:
         """Ask every line anew when something is due."""
 
+    def arrived(self) -> None:
+        """Tell whoever waits for any line that this one has messages."""
+
 
 class Line:
     """One peer. Every method may be called from any thread.
@@ -111,6 +114,8 @@ class Line:
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._callers = 0
+        # Whether this thread changes the conversation now: the lock lets its signal's handler in.
+        self._inside = False
         # When a caller did last: one that only sends does not hear what its peer says.
         self._read_at = -math.inf
         # Until when another is expected, and the attendant does not watch.
@@ -154,10 +159,13 @@ class Line:
                         raise Misused(
                             f"the transport of {self.conversation.node} was closed during this call"
                         )
+                    self._demand_outside()
+                    self._inside = True
                     try:
                         result = find(now)
                     finally:
                         self._send(now)  # what was found, or raised, may be something to say
+                        self._inside = False
                     if result is not None:
                         if sends:
                             self._stay()
@@ -191,7 +199,12 @@ class Line:
             ):
                 return None
             now = time.monotonic()
-            sent = self.conversation.at_once(payload, now=now)
+            self._demand_outside()
+            self._inside = True
+            try:
+                sent = self.conversation.at_once(payload, now=now)
+            finally:
+                self._inside = False
             if sent is None:
                 return None
             header, number = sent
@@ -254,6 +267,13 @@ class Line:
             finally:
                 self._callers -= 1
                 self._leave(now)
+
+    def _demand_outside(self) -> None:
+        if self._inside:
+            raise Misused(
+                "a signal handler interrupted a call of the same thread for the same peer; send"
+                " from another thread, or set a flag"
+            )
 
     def take(self, stream: str | None) -> Message | None:
         """Return the next message of a stream, or of any, if it is there; the attendant reads from
@@ -320,6 +340,8 @@ class Line:
             self._receive(time.monotonic())
         if self._callers > 1:
             self._changed.notify_all()
+        if self.conversation.incoming.waiting:
+            self._attendant.arrived()
         return ready
 
     def _prepare(self) -> StreamWire | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
 from . import frame
@@ -83,6 +83,9 @@ class Strangers(Generic[Name]):
 
     def __len__(self) -> int:
         return len(self._known)
+
+    def __iter__(self) -> Iterator[Name]:
+        return iter(list(self._known))
 
     def __contains__(self, name: object) -> bool:
         return name in self._known

@@ -125,7 +125,7 @@ class OutgoingFrames:
         if self.ended:
             return False
         frames = max(1, -(-size // LARGEST))
-        return not self._outstanding or self._outstanding + size + frames * frame.SIZE <= self.room
+        return not self._outstanding or self._outstanding + size + frames * frame.COST <= self.room
 
     def offer(self, payload: Any, *, now: float, kind: Kind = Kind.DATA, head: bytes = b"") -> int:
         """Take a message over; gives its number.
@@ -154,7 +154,7 @@ class OutgoingFrames:
         self._frames.append(
             Pending(kind, self.offered, self.messages, flags, part, digest_of(part), until)
         )
-        size = len(part) + frame.SIZE
+        size = len(part) + frame.COST
         self._untaken.append((self.offered, size, self.messages))
         self._outstanding += size
         self.offered += 1
@@ -163,7 +163,7 @@ class OutgoingFrames:
         """Take a message over that is sent now, as one frame; None where it is too long or
         something is before it.
         """
-        size = len(payload) + frame.SIZE
+        size = len(payload) + frame.COST
         if (
             len(payload) > LARGEST
             or self.ended

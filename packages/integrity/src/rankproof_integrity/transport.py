@@ -171,7 +171,8 @@ class ReliableMessageTransport:
             return dialled(where.address())
 
         conversation = self._conversation(peer)
-        conversation.settled = not callable(address)
+        # With a key nobody's word ends it: whoever passes a proof on could lead it astray.
+        conversation.settled = not callable(address) and self._key is None
         conversation.dials = True
         trust = Trust(key=self._key, tls=tls, server_name=server_name)
         self._add(peer, Line(conversation, attendant=self._attendant, dial=dial, trust=trust))
@@ -372,10 +373,10 @@ class ReliableMessageTransport:
             message = line.take(stream)
             if message is not None:
                 return message
-            problem = line.conversation.problem
-            if problem is not None and problem is not self._told.get(line):
-                self._told[line] = problem
-                raise problem.again()
+            end = line.conversation.end_of_messages()
+            if end is not None and end is not self._told.get(line):
+                self._told[line] = end
+                raise end.again()
         return None
 
     def _received(self, line: Line, stream: str | None, wait: float, begin: float) -> Message:
@@ -401,7 +402,9 @@ class ReliableMessageTransport:
         conversation = line.conversation
         wait = self.limits.deadline if timeout is None else timeout
 
-        if line.until(lambda _: conversation.flushed(), deadline=time.monotonic() + wait) is None:
+        outgoing = conversation.outgoing
+        until = time.monotonic() + wait
+        if line.until(lambda _: conversation.flushed(outgoing), deadline=until) is None:
             raise conversation.not_acknowledged(wait, self._state(line))
 
     def renew(self, peer: NodeId) -> None:
@@ -498,7 +501,8 @@ class ReliableMessageTransport:
             TransferFailed: something that was sent is not known to have arrived. All is closed then
                 too.
         """
-        if not self._closing and interrupts(self._lines.values()):
+        held = (*self._lines.values(), self._attendant, self._attendant.arrivals)
+        if not self._closing and interrupts(held):
             threading.Thread(target=self._close_beside, args=(timeout,), name=THREAD).start()
             return
         with self._end:
@@ -522,7 +526,7 @@ class ReliableMessageTransport:
         try:
             failed = [
                 fault
-                for line in self._lines.values()
+                for line in list(self._lines.values())  # somebody may add one meanwhile
                 if (fault := goodbye(line, deadline)) is not None
             ]
         finally:  # also where somebody had no patience
@@ -531,7 +535,7 @@ class ReliableMessageTransport:
             # when it closes, so that the selector goes after them; calls of loops wait in lines.
             self._attendant.stop()
             self._attendant.arrivals.note()
-            for line in self._lines.values():
+            for line in list(self._lines.values()):
                 line.close()
             self._attendant.close()
             self._calls.close()

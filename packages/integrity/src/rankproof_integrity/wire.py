@@ -271,6 +271,7 @@ def listening(address: Address, *, proves: bool) -> socket.socket:
             # Before it is bound, so that it is never there for others: Linux gives the file the
             # mode of the socket.
             os.fchmod(listener.fileno(), stat.S_IRUSR | stat.S_IWUSR)
+            _remove_abandoned(str(address))
         else:
             # A node that begins again listens where it did, though connections of before linger.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -284,6 +285,22 @@ def listening(address: Address, *, proves: bool) -> socket.socket:
         listener.close()
         raise
     return listener
+
+
+def _remove_abandoned(path: str) -> None:
+    """Remove a socket's file at which nobody listens any more: a node that begins again listens
+    where it did.
+    """
+    if path.startswith("\0"):
+        return
+    with contextlib.suppress(OSError):
+        if not stat.S_ISSOCK(Path(path).stat().st_mode):
+            return
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+            try:
+                asking.connect(path)
+            except ConnectionRefusedError:
+                Path(path).unlink()
 
 
 def dialled(address: Address) -> socket.socket:
