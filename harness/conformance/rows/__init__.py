@@ -244,7 +244,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ConformanceRow(
             name="order",
             promises="A prompt gets the same text before and after other requests.",
-            requests=11,
+            requests=12,
             ask=state.ask_order,
             defect=defects.LEFTOVER,
             about="order",
@@ -299,7 +299,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ConformanceRow(
             name="disconnect",
             promises="A client that leaves harms no other client.",
-            requests=5,
+            requests=6,
             ask=clients.ask_disconnect,
             defect=defects.LEFT_BROKEN,
             about="dead",
@@ -317,7 +317,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ConformanceRow(
             name="freeze",
             promises="An engine that is stopped for a moment does not report that it is healthy.",
-            requests=6,
+            requests=7,
             ask=struck.ask_freeze,
             defect=defects.SAYS_HEALTHY,
             about="healthy",
@@ -359,7 +359,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ConformanceRow(
             name="bad-requests",
             promises="Bad requests are refused or answered, and harm no other client.",
-            requests=23,
+            requests=24,
             ask=clients.ask_bad_requests,
             defect=defects.BREAKS,
             about="dead",
@@ -369,7 +369,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ConformanceRow(
             name="huge-request",
             promises="A prompt of 10 MB harms no other client.",
-            requests=3,
+            requests=4,
             ask=clients.ask_huge_request,
             defect=defects.BREAKS,
             about="dead",
