@@ -26,7 +26,7 @@ import pytest
 
 from harness.cli.reports import replay_of
 from harness.conformance import run
-from harness.conformance.correct import MODEL, serving
+from harness.conformance.correct import MODEL, CorrectHandler, serving
 from harness.conformance.defects import drops_last_text, in_events, in_whole, removes
 from harness.conformance.engine import ENGINES, EngineError, ServedEngine
 from harness.conformance.exchange import read_lines, write_lines
@@ -518,6 +518,10 @@ def test_a_server_is_lost_only_where_nothing_answers_any_more() -> None:
     gone = ("CANNOT TELL", "unanswered")
     assert lost(dead, gone, gone)
     assert lost(dead, dead, gone)
+    assert lost(("CONFORMS", ""), dead, gone)
+    assert not lost(("CONFORMS", ""), ("CONFORMS", ""), dead)
+    assert not lost(("REFUSES", "refused"), dead, gone)
+    assert not lost(dead, gone, dead)
     assert not lost(dead, ("CONFORMS", ""), gone)
     assert not lost(gone, dead, gone)
     assert not lost(gone, gone, gone)
@@ -540,6 +544,36 @@ def test_a_server_that_is_lost_for_good_is_accused_by_one_repetition(
     (row,) = finished.record.of("VIOLATES")
     assert row.count == "1 of 1"
     assert "answered no request of the next repetitions" in row.fact
+    assert verified(finished.folder, key).ok
+
+
+@pytest.mark.slow
+def test_a_server_that_is_lost_in_the_second_repetition_is_accused_too(
+    tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each client that leaves costs it something, and the third one all."""
+    monkeypatch.setattr("harness.conformance.rows.row.WAITS_MS", (10, 20))
+    leavers = 0
+
+    class LeakingHandler(CorrectHandler):
+        def do_POST(self) -> None:  # noqa: N802 - http.server calls it
+            if leavers > 2:
+                self._refuse(503, "no free slots")
+                return
+            super().do_POST()
+
+        def _stream(self, asked: Any) -> None:
+            nonlocal leavers
+            try:
+                super()._stream(asked)
+            except ConnectionError:
+                leavers += 1
+                raise
+
+    with serving(LeakingHandler) as base:
+        finished = made(base, tmp_path, key=key, rows=("disconnect",))
+    row = next(row for row in finished.record.rows if row.name == "disconnect")
+    assert (row.word, row.about, row.count) == ("VIOLATES", "dead", "1 of 2"), row.fact
     assert verified(finished.folder, key).ok
 
 

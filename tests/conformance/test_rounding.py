@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from harness.conformance import correct
-from harness.conformance.defects import in_whole
 from harness.conformance.answer import read
+from harness.conformance.defects import in_whole
 from harness.conformance.exchange import HTTPExchange
 from harness.conformance.proxy import ProxyDefect, proxied
 from harness.conformance.rows import ROWS
@@ -34,7 +34,7 @@ class RoundingHandler(correct.CorrectHandler):
     live = 0
     lock = threading.Lock()
 
-    def do_POST(self) -> None:
+    def do_POST(self) -> None:  # noqa: N802 - http.server calls it
         with self.lock:
             RoundingHandler.live += 1
         try:

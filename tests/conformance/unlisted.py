@@ -36,6 +36,12 @@ def _always_stop(value: Any) -> None:
     value["choices"][0]["finish_reason"] = "stop"
 
 
+def _always_stops(value: Any) -> None:
+    for choice in value["choices"]:
+        if choice["finish_reason"] == "length":
+            choice["finish_reason"] = "stop"
+
+
 def no_usage(value: Any) -> None:
     value.pop("usage", None)
 
@@ -328,6 +334,15 @@ UNLISTED = {
     "a stream repeats its first text": (ProxyDefect(does="", stream=_twice), "stream-is-whole"),
     "a stream loses what is not ASCII": (_events(_ascii_only), "stop-string"),
     "every answer says stop": (_whole(_always_stop), "stream-is-whole"),
+    "every answer and stream says stop": (
+        ProxyDefect(does="", whole=in_whole(_always_stops), stream=in_events(_always_stops)),
+        "max-tokens",
+    ),
+    "every chat says stop": (
+        ProxyDefect(does="", whole=in_whole(_always_stops), stream=in_events(_always_stops)),
+        "chat-max-tokens",
+    ),
+    "streams alone say stop": (_events(_always_stops), "max-tokens"),
     "streams have no usage": (_events(no_usage), "usage"),
     "streams ignore the seed": (_ask(_when_streamed("seed")), "seed"),
     "streams ignore stop": (_ask(_when_streamed("stop")), "stop-string"),

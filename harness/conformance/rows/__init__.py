@@ -134,7 +134,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ConformanceRow(
             name="chat-max-tokens",
             promises="A chat has at most max_tokens tokens, and reports when that limit ended it.",
-            requests=4,
+            requests=5,
             ask=modes.ask_chat_max_tokens,
             defect=defects.MORE_CHAT_TOKENS,
             about="length",

@@ -29,6 +29,8 @@ from harness.forms.text import joined, plural
 
 CUTS: Final = (13, 14, 15, 16)
 """Lengths of which one is likely to end within a character of several bytes."""
+LENGTHS: Final = (1, 5, 12)
+"""Limits of tokens. What the last of them goes on with was not the end of the others."""
 LIMITS: Final = (1, *CUTS)
 """A stream of one token is all beginning and end."""
 
@@ -100,22 +102,26 @@ def ask_stream_is_whole(setting: Setting) -> Asking[RowFinding]:
 
 def ask_max_tokens(setting: Setting) -> Asking[RowFinding]:
     """Three lengths, and one streamed."""
-    found: list[str] = []
-    for count in (1, 5, 12):
+    answers: list[Answer] = []
+    for count in LENGTHS:
         answer = yield from ordinary(completion(setting, f"{count} tokens", max_tokens=count))
         demand_length(answer, count)
-        found.append(answer.text)
+        answers.append(answer)
     stream = yield from honoured(streamed(setting, "5 tokens, streamed", max_tokens=5))
     if stream.finish not in ("length", "stop"):
         fact = f"streamed: the finish reason is {stream.finish}, expected length or stop"
         raise Judged("VIOLATES", "finish", fact)
     uncounted = demand_counted_length(stream, 5)
-    if found[0] and found[0] == found[2]:
+    first, fifth, last = answers
+    if first.text and first.text == last.text:
         raise Judged(
             "VIOLATES",
             "length",
-            f"requests for 1 token and for 12 tokens returned the same text {shown(found[0])}",
+            f"requests for 1 token and for 12 tokens returned the same text {shown(first.text)}",
         )
+    for count, answer in ((1, first), (5, fifth)):
+        demand_not_ended(f"{plural(count, 'token')}, whole", answer, last)
+    demand_not_ended("5 tokens, streamed", stream, last)
     return conforms(f"limits of 1, 5 and 12 tokens, and of 5 streamed{uncounted}")
 
 
@@ -125,6 +131,17 @@ def demand_counted_length(stream: Answer, count: int) -> str:
         return ", which was not counted, because the stream has no usage"
     demand_length(stream, count)
     return ""
+
+
+def demand_not_ended(label: str, answer: Answer, longer: Answer) -> None:
+    """Demand that no text is said to have ended that goes on in a longer answer."""
+    # A limit may cut a character, and servers may trim the space at an end.
+    text = answer.text.rstrip("\ufffd").rstrip()
+    rest = longer.text.rstrip("\ufffd").rstrip().removeprefix(text)
+    if answer.finish != "stop" or not text or not longer.text.startswith(text) or not rest:
+        return
+    fact = f"{label}: the finish reason is stop, but with a higher limit the text goes on"
+    raise Judged("VIOLATES", "finish", f"{fact} with {shown(rest)}")
 
 
 def demand_length(answer: Answer, count: int) -> None:

@@ -12,7 +12,12 @@ from typing import Any, Final
 from harness.conformance.answer import Answer
 from harness.conformance.exchange import HTTPRequest
 from harness.conformance.rows.alike import demand_unlike
-from harness.conformance.rows.answering import demand_counted_length, demand_length
+from harness.conformance.rows.answering import (
+    LENGTHS,
+    demand_counted_length,
+    demand_length,
+    demand_not_ended,
+)
 from harness.conformance.rows.parameters import (
     HOT,
     SEEDED,
@@ -78,14 +83,21 @@ def ask_chat_stop(setting: Setting) -> Asking[RowFinding]:
 
 
 def ask_chat_max_tokens(setting: Setting) -> Asking[RowFinding]:
-    """Two lengths in a chat, and one streamed."""
+    """Three lengths in a chat, and one streamed."""
     yield from ordinary(completion(setting, "completion"))
-    for count in (1, 5):
+    answers: dict[str, Answer] = {}
+    for count in LENGTHS:
         label = f"chat, {plural(count, 'token')}, whole"
-        demand_length((yield from honoured(chat(setting, label, max_tokens=count))), count)
-    request = chat(setting, "chat, 5 tokens, streamed", stream=True, max_tokens=5)
-    uncounted = demand_counted_length((yield from honoured(request)), 5)
-    return conforms(f"limits of 1 and 5 tokens, and of 5 streamed{uncounted}")
+        answers[label] = yield from honoured(chat(setting, label, max_tokens=count))
+        demand_length(answers[label], count)
+    longest = answers[label]
+    label = "chat, 5 tokens, streamed"
+    request = chat(setting, label, stream=True, max_tokens=5)
+    answers[label] = yield from honoured(request)
+    uncounted = demand_counted_length(answers[label], 5)
+    for label, answer in answers.items():
+        demand_not_ended(label, answer, longest)
+    return conforms(f"limits of 1, 5 and 12 tokens, and of 5 streamed{uncounted}")
 
 
 def ask_chat_messages(setting: Setting) -> Asking[RowFinding]:
