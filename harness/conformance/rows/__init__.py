@@ -54,7 +54,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ConformanceRow(
             name="greedy-repeat",
             promises="At temperature 0, the same request gets the same text.",
-            requests=ALONE,
+            requests=12,
             ask=answering.ask_greedy_repeat,
             defect=defects.UNSTEADY,
             about="repeat",
@@ -64,7 +64,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ConformanceRow(
             name="stop-string",
             promises="A text ends exactly before the first stop string.",
-            requests=12,
+            requests=14,
             ask=parameters.ask_stop_string,
             defect=defects.NO_STOP,
             about="stop",
@@ -125,7 +125,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ConformanceRow(
             name="chat-stop",
             promises="A chat ends exactly before the first stop string.",
-            requests=9,
+            requests=11,
             ask=modes.ask_chat_stop,
             defect=defects.NO_CHAT_STOP,
             about="stop",

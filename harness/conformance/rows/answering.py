@@ -6,6 +6,7 @@ from typing import Final
 
 from harness.conformance.answer import DONE, Answer, Usage, events, read
 from harness.conformance.exchange import MODELS, HTTPRequest
+from harness.conformance.rows.differing import TextComparison, judged, logprobs_if_given
 from harness.conformance.rows.row import (
     ALONE,
     BUSY,
@@ -20,13 +21,20 @@ from harness.conformance.rows.row import (
     demand_same,
     fields,
     honoured,
+    one,
     ordinary,
     shown,
     streamed,
+    unseen,
 )
 from harness.forms.strict_json import strict_json
 from harness.forms.text import joined, plural
 
+LONG_WORDS: Final = (32, 160)
+"""Words of prompts of about 200 and 1000 characters: caches keep whole blocks of tokens."""
+AGAIN: Final = 2
+FEW: Final = 8
+"""Tokens of an answer: a close decision is unlikely among so few."""
 CUTS: Final = (13, 14, 15, 16)
 """Lengths of which one is likely to end within a character of several bytes."""
 LENGTHS: Final = (1, 5, 12)
@@ -162,7 +170,7 @@ def demand_length(answer: Answer, count: int) -> None:
 
 
 def ask_greedy_repeat(setting: Setting) -> Asking[RowFinding]:
-    """The same request five times."""
+    """A short request five times, and two long ones three times."""
     found: list[str] = []
     for number in range(ALONE):
         answer = yield from ordinary(completion(setting, f"time {number + 1}"))
@@ -171,7 +179,31 @@ def ask_greedy_repeat(setting: Setting) -> Asking[RowFinding]:
         other = next(text for text in found if text != found[0])
         fact = f"{len(set(found))} texts in {ALONE} requests: {shown(found[0])}, {shown(other)}"
         raise Judged("VIOLATES", "repeat", fact)
-    return conforms(f"{ALONE} times the same text")
+    more = yield from logprobs_if_given(setting)
+    compared: list[TextComparison] = []
+    lengths: list[str] = []
+    for words in LONG_WORDS:
+        prompt = unseen(setting, f"{words} words", words)
+        request = completion(setting, f"{words} words", prompt=prompt, max_tokens=FEW, **more)
+        first = yield from one(request)
+        if first.is_refusal:
+            # Its context may be shorter.
+            continue
+        if not first.is_answer:
+            raise Judged("CANNOT TELL", "unanswered", f"{request.label}: {first.error}")
+        for _ in range(AGAIN):
+            again = yield from ordinary(request)
+            label = f"the same prompt of {len(prompt)} characters"
+            compared.append(TextComparison(label, first, again))
+        lengths.append(str(len(prompt)))
+    # A cached prompt may round a close decision otherwise, so one text more is no proof.
+    long = judged(compared, f"{ALONE} times the same text")
+    if long.word == "VIOLATES":
+        raise Judged("VIOLATES", "repeat", long.fact)
+    if long.word != "CONFORMS":
+        return long
+    long_ones = f"; {1 + AGAIN} times for prompts of {joined(lengths)} characters"
+    return conforms(long.fact + (long_ones if lengths else ""))
 
 
 def ask_models(setting: Setting) -> Asking[RowFinding]:

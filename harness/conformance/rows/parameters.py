@@ -38,6 +38,8 @@ SEEDED: Final = (
     ("seed 0", 0),
     ("seed 0 again", 0),
 )
+LONGER_STOP: Final = 4
+"""Characters of the stop strings in a list: several pieces of a stream."""
 HOT: Final = 1.5
 TOPS: Final = 2
 """Likeliest tokens that are requested beside each token."""
@@ -56,6 +58,33 @@ def stop_of(text: str) -> str | None:
     return None
 
 
+def stops_of(text: str) -> tuple[str, str] | None:
+    """Return two longer parts of an answer to stop at, in the order in which they come."""
+    begins = range(len(text) - LONGER_STOP + 1)
+    words = ((place, text[place : place + LONGER_STOP]) for place in begins)
+    good = [
+        place
+        for place, word in words
+        if not word[0].isspace() and "\ufffd" not in word and word.isprintable()
+        if place and text.find(word) == place
+    ]
+    # Far from each other: one piece of a stream must not hold both.
+    early = next((place for place in good if place >= len(text) // 3), None)
+    if early is None or good[-1] < early + 2 * LONGER_STOP:
+        return None
+    return text[early : early + LONGER_STOP], text[good[-1] : good[-1] + LONGER_STOP]
+
+
+def demand_stopped(answer: Answer, mode: str, stop: str, wanted: str) -> None:
+    """Demand that a text ends before a stop string, and says that this ended it."""
+    if not is_cut(answer.text, wanted):
+        about = "stop" if stop in answer.text else "text"
+        fact = f"{mode}, stop {stop!r}: {shown(answer.text)}, not {shown(wanted)}"
+        raise Judged("VIOLATES", about, fact)
+    if answer.finish != "stop":
+        raise Judged("VIOLATES", "finish", f"{mode}: the finish reason is {answer.finish}")
+
+
 def is_cut(text: str, wanted: str) -> bool:
     """Whether a text ends where a stop string begins. Servers may trim the space before it."""
     return text.rstrip() == wanted.rstrip()
@@ -64,6 +93,7 @@ def is_cut(text: str, wanted: str) -> bool:
 def ask_stop_string(setting: Setting) -> Asking[RowFinding]:
     """Stop strings from the server's own answers to two prompts."""
     stops: list[str] = []
+    has_list = False
     for prompt in texts(setting, 2):
         base = yield from ordinary(completion(setting, "without stop", prompt=prompt))
         again = yield from ordinary(completion(setting, "without stop, again", prompt=prompt))
@@ -78,14 +108,16 @@ def ask_stop_string(setting: Setting) -> Asking[RowFinding]:
             for given in (stop, ["\u241fnever", stop]):
                 label = f"stop {given!r}, {mode}"
                 answer = yield from honoured(make(setting, label, prompt=prompt, stop=given))
-                if not is_cut(answer.text, wanted):
-                    about = "stop" if stop in answer.text else "text"
-                    fact = f"{mode}, stop {stop!r}: {shown(answer.text)}, not {shown(wanted)}"
-                    raise Judged("VIOLATES", about, fact)
-                if answer.finish != "stop":
-                    raise Judged(
-                        "VIOLATES", "finish", f"{mode}: the finish reason is {answer.finish}"
-                    )
+                demand_stopped(answer, mode, stop, wanted)
+        if has_list or (longer := stops_of(base.text)) is None:
+            continue
+        has_list = True
+        early, late = longer
+        wanted = base.text[: base.text.find(early)]
+        for make, mode in ((completion, "whole"), (streamed, "streamed")):
+            label = f"stop {[late, early]}, {mode}"
+            answer = yield from honoured(make(setting, label, prompt=prompt, stop=[late, early]))
+            demand_stopped(answer, f"{mode}, a list", early, wanted)
     if not stops:
         raise Judged("CANNOT TELL", "no stop", "no part of any answer can be used as a stop string")
     return conforms(f"ends before each of {stops}, alone and in a list, whole and streamed")
