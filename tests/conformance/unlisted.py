@@ -59,8 +59,9 @@ def _leaking_longer() -> ProxyDefect:
                 inner = choices[0].get("delta", choices[0])
                 name = "content" if "delta" in choices[0] else "text"
                 inner[name] = (inner.get(name) or "") + leak
-                event = b"data: " + json.dumps(value).encode()
-            yield event
+                yield b"data: " + json.dumps(value).encode()
+            else:
+                yield event
 
     return ProxyDefect(does="", ask=ask, stream=stream)
 

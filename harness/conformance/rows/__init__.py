@@ -16,7 +16,7 @@ from harness.conformance.rows import (
     struck,
     structured,
 )
-from harness.conformance.rows.row import ALONE, CHATS_BOTH, ConformanceRow
+from harness.conformance.rows.row import CHATS_BOTH, ConformanceRow
 
 STREAMED: Final[frozenset[Mode]] = frozenset({"streamed completion"})
 WHOLE: Final[frozenset[Mode]] = frozenset({"completion"})

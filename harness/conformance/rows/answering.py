@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from harness.conformance.answer import DONE, Answer, Usage, events, read
@@ -111,11 +112,14 @@ def ask_stream_is_whole(setting: Setting) -> Asking[RowFinding]:
 def ask_max_tokens(setting: Setting) -> Asking[RowFinding]:
     """Three lengths, and one streamed."""
     answers: list[Answer] = []
+    asked: list[HTTPRequest] = []
     for count in LENGTHS:
-        answer = yield from ordinary(completion(setting, f"{count} tokens", max_tokens=count))
+        asked.append(completion(setting, f"{count} tokens", max_tokens=count))
+        answer = yield from ordinary(asked[-1])
         demand_length(answer, count)
         answers.append(answer)
-    stream = yield from honoured(streamed(setting, "5 tokens, streamed", max_tokens=5))
+    asked.append(streamed(setting, "5 tokens, streamed", max_tokens=5))
+    stream = yield from honoured(asked[-1])
     if stream.finish not in ("length", "stop"):
         fact = f"streamed: the finish reason is {stream.finish}, expected length or stop"
         raise Judged("VIOLATES", "finish", fact)
@@ -126,10 +130,10 @@ def ask_max_tokens(setting: Setting) -> Asking[RowFinding]:
             "VIOLATES",
             "length",
             f"requests for 1 token and for 12 tokens returned the same text {shown(first.text)}",
+            (asked[0], asked[2]),
         )
-    for count, answer in ((1, first), (5, fifth)):
-        demand_not_ended(f"{plural(count, 'token')}, whole", answer, last)
-    demand_not_ended("5 tokens, streamed", stream, last)
+    for request, answer in zip(asked, (first, fifth, last, stream), strict=True):
+        demand_not_ended(request.label, answer, last, (request, asked[2]))
     return conforms(f"limits of 1, 5 and 12 tokens, and of 5 streamed{uncounted}")
 
 
@@ -141,7 +145,9 @@ def demand_counted_length(stream: Answer, count: int) -> str:
     return ""
 
 
-def demand_not_ended(label: str, answer: Answer, longer: Answer) -> None:
+def demand_not_ended(
+    label: str, answer: Answer, longer: Answer, compared: Sequence[HTTPRequest]
+) -> None:
     """Demand that no text is said to have ended that goes on in a longer answer."""
     # A limit may cut a character, and servers may trim the space at an end.
     text = answer.text.rstrip("\ufffd").rstrip()
@@ -149,7 +155,7 @@ def demand_not_ended(label: str, answer: Answer, longer: Answer) -> None:
     if answer.finish != "stop" or not text or not longer.text.startswith(text) or not rest:
         return
     fact = f"{label}: the finish reason is stop, but with a higher limit the text goes on"
-    raise Judged("VIOLATES", "finish", f"{fact} with {shown(rest)}")
+    raise Judged("VIOLATES", "finish", f"{fact} with {shown(rest)}", compared)
 
 
 def demand_length(answer: Answer, count: int) -> None:
@@ -173,14 +179,16 @@ def ask_greedy_repeat(setting: Setting) -> Asking[RowFinding]:
     """A short request five times, and two long ones three times."""
     found: list[str] = []
     for number in range(ALONE):
-        answer = yield from ordinary(completion(setting, f"time {number + 1}"))
+        short = completion(setting, f"time {number + 1}")
+        answer = yield from ordinary(short)
         found.append(answer.text)
     if len(set(found)) > 1:
         other = next(text for text in found if text != found[0])
         fact = f"{len(set(found))} texts in {ALONE} requests: {shown(found[0])}, {shown(other)}"
-        raise Judged("VIOLATES", "repeat", fact)
+        raise Judged("VIOLATES", "repeat", fact, [short] * ALONE)
     more = yield from logprobs_if_given(setting)
     compared: list[TextComparison] = []
+    changed: list[HTTPRequest] = []
     lengths: list[str] = []
     for words in LONG_WORDS:
         prompt = unseen(setting, f"{words} words", words)
@@ -195,11 +203,13 @@ def ask_greedy_repeat(setting: Setting) -> Asking[RowFinding]:
             again = yield from ordinary(request)
             label = f"the same prompt of {len(prompt)} characters"
             compared.append(TextComparison(label, first, again))
+            if compared[-1].differs and not changed:
+                changed = [request] * (1 + AGAIN)
         lengths.append(str(len(prompt)))
     # A cached prompt may round a close decision otherwise, so one text more is no proof.
     long = judged(compared, f"{ALONE} times the same text")
     if long.word == "VIOLATES":
-        raise Judged("VIOLATES", "repeat", long.fact)
+        raise Judged("VIOLATES", "repeat", long.fact, changed)
     if long.word != "CONFORMS":
         return long
     long_ones = f"; {1 + AGAIN} times for prompts of {joined(lengths)} characters"

@@ -132,7 +132,7 @@ class UnharmedClient:
         before = yield from ordinary(completion(setting, "before", **more))
         return cls(setting, more, before)
 
-    def demand(self, what: str) -> Asking[None]:
+    def demand(self, what: str, harm: HTTPRequest) -> Asking[None]:
         """Demand that the plain request is answered as before."""
         plain = completion(self._setting, f"{LATER}after {what}"[:SHOWN], **self._more)
         after = yield from one(plain)
@@ -142,7 +142,9 @@ class UnharmedClient:
         # Asked again when whoever left is certainly gone.
         again = plain.model_copy(update={"after_ms": PAUSE_MS})
         fact = f"the answer to the plain request changed after {what}"
-        yield from demand_unchanged(self._before, after, again, "changed", fact)
+        yield from demand_unchanged(
+            self._before, after, again, "changed", fact, (plain, harm, plain)
+        )
 
 
 def ask_disconnect(setting: Setting) -> Asking[RowFinding]:
@@ -150,7 +152,7 @@ def ask_disconnect(setting: Setting) -> Asking[RowFinding]:
     unharmed = yield from UnharmedClient.begin(setting)
     for _ in range(2):
         exchange = yield from _leaving(setting)
-        yield from unharmed.demand("a client left")
+        yield from unharmed.demand("a client left", exchange.request)
         if exchange.ended != "left" or DONE in events(exchange.body())[0]:
             fact = f"the answer ended after {exchange.ms} ms, before its client could leave"
             raise Judged("NOT ASKED" if exchange.ms < LEAST_MS else "CANNOT TELL", "short", fact)
@@ -247,7 +249,7 @@ def ask_bad_requests(setting: Setting) -> Asking[RowFinding]:
     for request in requests:
         [exchange] = yield [request]
         answer = read(exchange)
-        yield from unharmed.demand(request.label)
+        yield from unharmed.demand(request.label, request)
         if not answer.is_refusal and not answer.is_answer and not odd:
             odd = f"{request.label}: the server neither answered nor refused the request: {answer.error}"
     if odd:
@@ -262,6 +264,7 @@ def ask_huge_request(setting: Setting) -> Asking[RowFinding]:
     unharmed = yield from UnharmedClient.begin(setting)
     huge = completion(setting, "10 MB", prompt=FILL.decode())
     # However it is refused: a server may close the connection while we still send.
-    yield [huge.model_copy(update={"fill": HUGE})]
-    yield from unharmed.demand("a prompt of 10 MB")
+    huge = huge.model_copy(update={"fill": HUGE})
+    yield [huge]
+    yield from unharmed.demand("a prompt of 10 MB", huge)
     return conforms("the plain answer is as before")

@@ -71,7 +71,12 @@ def far(before: Answer, after: Answer) -> str:
 
 
 def demand_unchanged(
-    before: Answer, after: Answer, again: HTTPRequest, about: str, fact: str
+    before: Answer,
+    after: Answer,
+    again: HTTPRequest,
+    about: str,
+    fact: str,
+    compared: Sequence[HTTPRequest],
 ) -> Asking[None]:
     """Demand one text twice; of another text, tell a defect from a close decision.
 
@@ -84,6 +89,7 @@ def demand_unchanged(
         again: asks for it once more.
         about: kind of the difference.
         fact: of the difference, in a sentence.
+        compared: requests that show it.
     """
     if after.text == before.text:
         return
@@ -93,7 +99,7 @@ def demand_unchanged(
         if not why and tokens[0] == tokens[1]:
             why = "the log probabilities are those of the same tokens"
         if why:
-            raise Judged("VIOLATES", about, f"{fact} ({why})")
+            raise Judged("VIOLATES", about, f"{fact} ({why})", compared)
         close = "a choice between two tokens that are about as likely may explain this"
         raise Judged("CANNOT TELL", "close", f"{fact}: {close}")
     later = yield from one(again)
@@ -101,7 +107,7 @@ def demand_unchanged(
         raise Judged("CANNOT TELL", "unanswered", f"{fact}; asked again: {later.error}")
     if later.text == before.text:
         raise Judged("CANNOT TELL", "close", f"{fact}, and changed back when it was asked again")
-    raise Judged("VIOLATES", about, fact)
+    raise Judged("VIOLATES", about, fact, compared)
 
 
 def judge(comparisons: Sequence[TextComparison], fact: str) -> RowFinding:

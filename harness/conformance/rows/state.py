@@ -76,7 +76,7 @@ def ask_order(setting: Setting) -> Asking[RowFinding]:
             # What came before it is part of the question, so that is asked again too.
             yield from one(request)
         fact = f"after {what}: {shown(after.text)}, before it {shown(before.text)}"
-        yield from demand_unchanged(before, after, later, "order", fact)
+        yield from demand_unchanged(before, after, later, "order", fact, (later, request, later))
     fact = "the same text before and after another prompt, a sampled one and a chat"
     return conforms(f"{fact} (not answered: {joined(unanswered)})" if unanswered else fact)
 

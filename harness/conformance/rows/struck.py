@@ -85,7 +85,7 @@ def ask_freeze(setting: Setting) -> Asking[RowFinding]:
     if ends and answer.text != whole.text:
         fact = f"{shown(answer.text)} after {which} was stopped, {shown(whole.text)} before"
         raise Judged("VIOLATES", "text", fact)
-    yield from unharmed.demand(f"{which} was stopped for a moment")
+    yield from unharmed.demand(f"{which} was stopped for a moment", stopped)
     told = (
         "the stream continued with the same text" if ends else "the client of the stream was told"
     )
