@@ -82,16 +82,19 @@ def word_of(findings: Sequence[RowFinding]) -> tuple[Word, RowFinding]:
 
 
 def is_lost(findings: Sequence[RowFinding]) -> bool:
-    """Whether a row lost the server for good: no repetition behind that got an answer.
+    """Whether a row lost the server for good: no repetition behind that got an answer, and each
+    before it kept the promise.
 
     A server that somebody else started cannot be started again for the next repetition.
     """
-    words = [finding.word for finding in findings]
-    count = words.count("VIOLATES")
-    if not 0 < count < len(findings) or words[:count] != ["VIOLATES"] * count:
+    dead = next((place for place, one in enumerate(findings) if one.about == "dead"), None)
+    if dead is None or findings[dead].word != "VIOLATES":
         return False
-    is_dead = all(finding.about == "dead" for finding in findings[:count])
-    return is_dead and all(finding.about == "unanswered" for finding in findings[count:])
+    if any(finding.word != "CONFORMS" for finding in findings[:dead]):
+        return False
+    left = [finding.about for finding in findings[dead:]]
+    count = left.count("dead")
+    return count < len(left) and left[count:] == ["unanswered"] * (len(left) - count)
 
 
 def places_after(bare: Sequence[RowFinding]) -> tuple[Where, ...]:
@@ -129,7 +132,8 @@ def judge_row(
             f"the server does not repeat its texts at temperature 0, so this may be chance: {fact}"
         )
     if word == "VIOLATES" and is_lost(bare):
-        count = f"{violated} of {violated}"
+        answered = sum(one.about != "unanswered" for one in bare)
+        count = f"{violated} of {answered}"
         fact = f"{fact}; the server answered no request of the next repetitions"
     if word != "CANNOT TELL" and control is not None and not control.shown:
         word, about = "CANNOT TELL", UNCONTROLLED

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import groupby
 from typing import ClassVar, Final, Literal
 
 from harness.conformance.correct import MODEL as CORRECT
@@ -297,6 +298,7 @@ class RowReplay:
         self.files: set[str] = set()
         self.exchanges: dict[tuple[Where, int], list[HTTPExchange]] = {}
         self._groups: dict[tuple[Where, int], list[list[HTTPRequest]]] = {}
+        self._compared: dict[tuple[Where, int], list[HTTPRequest]] = {}
         self.places: dict[Where, list[RowFinding]] = {}
         self._facts = facts
         self._read = read
@@ -327,7 +329,9 @@ class RowReplay:
             left = iter(exchanges)
             setting = self._facts.setting(where, repetition)
             groups = self._groups.setdefault((where, repetition), [])
-            self.places[where].append(drive(self.row, setting, _kept(left, path, groups)))
+            compared = self._compared.setdefault((where, repetition), [])
+            send = _kept(left, path, groups)
+            self.places[where].append(drive(self.row, setting, send, compared))
             if next(left, None) is not None:
                 raise RecordError(f"{path} contains more exchanges than this row has requests")
             self.exchanges[where, repetition] = exchanges
@@ -338,7 +342,9 @@ class RowReplay:
         judged = judge_row(self.row, self.places, unsteady)
         curls: list[str] = []
         if judged.word == "VIOLATES":
-            curls = list(self._curls(self._groups["bare", judged.repetition]))
+            place: tuple[Where, int] = ("bare", judged.repetition)
+            shown = [[request] for request in self._compared[place]]
+            curls = list(self._curls(shown or _last_of(self._groups[place])))
         return RowResult(
             name=self.row.name,
             promises=self.row.promises,
@@ -354,17 +360,30 @@ class RowReplay:
         )
 
     def _curls(self, groups: Sequence[Sequence[HTTPRequest]]) -> Iterator[str]:
-        """Return the last requests before the violation, each once; on one line those that were
-        sent at the same time.
-        """
-        asked: dict[tuple[tuple[str, str], ...], Sequence[HTTPRequest]] = {}
-        for group in groups:
-            # Where it was asked last: beside the requests that it was compared with.
-            key = tuple((request.path, request.body) for request in group)
-            asked.pop(key, None)
-            asked[key] = group
-        for group in list(asked.values())[-CURLS_SHOWN:]:
-            yield curl_line(group, "$URL", authorized=self.authorized)
+        """Return requests as lines for a shell; one that is sent several times in a row says so."""
+        for _, same in groupby(groups, key=_sent):
+            alike = list(same)
+            times = f"  # send this {len(alike)} times" if len(alike) > 1 else ""
+            yield curl_line(alike[0], "$URL", authorized=self.authorized) + times
+
+
+def _sent(group: Sequence[HTTPRequest]) -> tuple[tuple[str, str], ...]:
+    """Return what two groups of requests have in common where they are sent alike."""
+    return tuple((request.path, request.body) for request in group)
+
+
+def _last_of(groups: Sequence[Sequence[HTTPRequest]]) -> list[Sequence[HTTPRequest]]:
+    """Return the last requests before a violation, each once; those that were sent at the same
+    time are one group.
+    """
+    if len({_sent(group) for group in groups}) == 1:
+        return list(groups)
+    asked: dict[tuple[tuple[str, str], ...], Sequence[HTTPRequest]] = {}
+    for group in groups:
+        # Where it was asked last: beside the requests that it was compared with.
+        asked.pop(_sent(group), None)
+        asked[_sent(group)] = group
+    return list(asked.values())[-CURLS_SHOWN:]
 
 
 def _kept(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import signal
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -55,6 +56,7 @@ from harness.conformance.record import (
     assemble,
     evidence_path,
 )
+from harness.conformance.room import room
 from harness.conformance.rows import ROWS
 from harness.conformance.rows.row import ConformanceRow, RowFinding, Word, drive
 from harness.conformance.strike import EngineStrike
@@ -180,12 +182,12 @@ def conform(
     begun = time.monotonic()
     demand_known(settings)
     place = real_place(settings.results)
-    with ExitStack() as stack, tempfile.TemporaryDirectory(prefix="rankproof-room-") as room:
+    with terminable(), ExitStack() as stack, room() as own:
         process = None
         why_not = ""
         if (release := settings.release) is not None:
             try:
-                opened = running(release, Path(room).resolve(), account)
+                opened = running(release, own, account)
                 process = stack.enter_context(opened)
                 process.start()
             except EngineError as error:
@@ -218,6 +220,29 @@ def conform(
         except BaseException as error:
             folder.abandon(f"{type(error).__name__}: {error}")
             raise
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Let SIGTERM end this as Ctrl-C does, so that everything that was begun is tidied."""
+    is_ours = (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    )
+    if not is_ours:
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        # A second one must not break into the tidying.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def older(record: ConformanceRecord) -> AgainstFacts:

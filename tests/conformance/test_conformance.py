@@ -26,10 +26,11 @@ import pytest
 
 from harness.cli.reports import replay_of
 from harness.conformance import run
-from harness.conformance.correct import MODEL, serving
+from harness.conformance.client import Client
+from harness.conformance.correct import MODEL, CorrectHandler, serving
 from harness.conformance.defects import drops_last_text, in_events, in_whole, removes
 from harness.conformance.engine import ENGINES, EngineError, ServedEngine
-from harness.conformance.exchange import read_lines, write_lines
+from harness.conformance.exchange import HTTPRequest, read_lines, write_lines
 from harness.conformance.judgement import ON_OWN, ON_SERVER, Where, is_lost, word_of
 from harness.conformance.proxy import ProxyDefect, proxied
 from harness.conformance.record import (
@@ -42,7 +43,7 @@ from harness.conformance.record import (
 from harness.conformance.record import PATH as FACTS
 from harness.conformance.report import first_screen, render
 from harness.conformance.rows import ROWS
-from harness.conformance.rows.row import ConformanceRow, RowFinding, Word
+from harness.conformance.rows.row import ConformanceRow, RowFinding, Word, drive
 from harness.conformance.run import (
     ConformanceError,
     ConformanceSettings,
@@ -63,7 +64,7 @@ from harness.trust.key import find_signer
 from harness.trust.signers import SignerPolicy
 from harness.trust.sshsig import NAMESPACE_REPORT
 from harness.trust.verification import Verification
-from tests.conformance.asking import odd_server
+from tests.conformance.asking import known_to, odd_server
 
 CORE = ("completion", "stream-is-whole", "max-tokens", "greedy-repeat")
 KEY = "sk-Zq7~tOpSeCrEt+v9/0xY"
@@ -529,6 +530,10 @@ def test_a_server_is_lost_only_where_nothing_answers_any_more() -> None:
     gone = ("CANNOT TELL", "unanswered")
     assert lost(dead, gone, gone)
     assert lost(dead, dead, gone)
+    assert lost(("CONFORMS", ""), dead, gone)
+    assert not lost(("CONFORMS", ""), ("CONFORMS", ""), dead)
+    assert not lost(("REFUSES", "refused"), dead, gone)
+    assert not lost(dead, gone, dead)
     assert not lost(dead, ("CONFORMS", ""), gone)
     assert not lost(gone, dead, gone)
     assert not lost(gone, gone, gone)
@@ -552,6 +557,88 @@ def test_a_server_that_is_lost_for_good_is_accused_by_one_repetition(
     assert row.count == "1 of 1"
     assert "answered no request of the next repetitions" in row.fact
     assert verified(finished.folder, key).ok
+
+
+@pytest.mark.slow
+def test_a_server_that_is_lost_in_the_second_repetition_is_accused_too(
+    tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each client that leaves costs it something, and the third one all."""
+    monkeypatch.setattr("harness.conformance.rows.row.WAITS_MS", (10, 20))
+    leavers = 0
+
+    class LeakingHandler(CorrectHandler):
+        def do_POST(self) -> None:  # noqa: N802 - http.server calls it
+            if leavers > 2:
+                self._refuse(503, "no free slots")
+                return
+            super().do_POST()
+
+        def _stream(self, asked: Any) -> None:
+            nonlocal leavers
+            try:
+                super()._stream(asked)
+            except ConnectionError:
+                leavers += 1
+                raise
+
+    with serving(LeakingHandler) as base:
+        finished = made(base, tmp_path, key=key, rows=("disconnect",))
+    row = next(row for row in finished.record.rows if row.name == "disconnect")
+    assert (row.word, row.about, row.count) == ("VIOLATES", "dead", "1 of 2"), row.fact
+    assert verified(finished.folder, key).ok
+
+
+def _seedless() -> ProxyDefect:
+    """Return what changes every second answer to a whole request with a seed."""
+    count = itertools.count()
+
+    def ask(fields: dict[str, Any]) -> dict[str, Any]:
+        is_spoiled = fields.get("seed") is not None and next(count) % 2
+        return fields | {"seed": 99} if is_spoiled else fields
+
+    return ProxyDefect(does="", ask=ask)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "defect", "times"),
+    [
+        ("chat-seed", _seedless(), 2),
+        ("seed", _seedless(), 2),
+        ("greedy-repeat", ROWS["greedy-repeat"].defect, 5),
+    ],
+)
+def test_a_line_that_has_to_be_sent_several_times_says_so(
+    name: str, defect: ProxyDefect, times: int, correct: str, tmp_path: Path
+) -> None:
+    """Whoever sends it once sees nothing."""
+    with proxied(correct, defect) as base:
+        finished = made(base, tmp_path, rows=(name,), model=MODEL)
+    row = next(row for row in finished.record.rows if row.name == name)
+    assert row.word == "VIOLATES", row.fact
+    (line,) = row.curls
+    assert line.endswith(f"  # send this {times} times")
+
+
+@pytest.mark.parametrize(
+    ("name", "labels"),
+    [
+        ("order", ["later: A", "B", "later: A"]),
+        ("stop-string", ["without stop", "stop"]),
+        ("disconnect", []),
+    ],
+)
+def test_a_finding_has_the_requests_that_it_compared(
+    name: str, labels: list[str], correct: str
+) -> None:
+    """In the order in which they show it; none where the last requests of the row do."""
+    compared: list[HTTPRequest] = []
+    with proxied(correct, ROWS[name].defect) as base:
+        send = Client(base, timeout=5).together
+        found = drive(ROWS[name], known_to(name), send, compared)
+    assert found.word == "VIOLATES"
+    assert [one.label[: len(label)] for one, label in zip(compared, labels, strict=True)] == labels
 
 
 @pytest.mark.slow

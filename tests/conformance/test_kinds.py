@@ -23,7 +23,7 @@ def constants(node: ast.expr) -> list[str]:
     return [node.value] if isinstance(node, ast.Constant) else []
 
 
-PLACES = {"demand_same": 0, "all_alike": 1}
+PLACES = {"demand_same": 0, "all_alike": 1, "demand_unchanged": 3}
 """Functions that say VIOLATES, with the place of the kind among their arguments."""
 
 

@@ -401,3 +401,24 @@ def test_a_refusal_that_ends_the_server_is_a_violation() -> None:
     with odd_server(answer) as base:
         found = ask("batched-prompts", base)
     assert (found.word, found.about) == ("VIOLATES", "dead")
+
+
+@pytest.mark.parametrize("name", ["max-tokens", "chat-max-tokens"])
+def test_a_text_that_ends_at_its_limit_may_say_so(name: str, correct: str) -> None:
+    """A finish reason `stop` is true where a longer answer has no more text."""
+
+    def ends(value: Any) -> None:
+        for choice in value["choices"]:
+            inner, field = (
+                (choice["message"], "content") if "message" in choice else (choice, "text")
+            )
+            if len(inner[field]) >= 3:
+                inner[field] = inner[field][:3]
+                choice["finish_reason"] = "stop"
+
+    def at_five(fields: dict[str, Any]) -> dict[str, Any]:
+        return fields | {"max_tokens": min(fields["max_tokens"], 5)}
+
+    defect = ProxyDefect(does="", ask=at_five, whole=in_whole(ends))
+    with proxied(correct, defect) as base:
+        assert ask(name, base).word == "CONFORMS"

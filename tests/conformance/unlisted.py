@@ -18,6 +18,54 @@ CROWD_WAITS: Final = 0.3
 """Seconds for which a defect that needs company waits for it."""
 
 
+def _in_list_order(fields: dict[str, Any]) -> dict[str, Any]:
+    stops = fields.get("stop")
+    if not isinstance(stops, list) or any("never" in stop for stop in stops):
+        return fields
+    return fields | {"stop": stops[:1]}
+
+
+def _forgets_last_letter() -> ProxyDefect:
+    """Lose the last letter of a long prompt that was asked before."""
+    known: set[str] = set()
+
+    def ask(fields: dict[str, Any]) -> dict[str, Any]:
+        prompt = fields.get("prompt")
+        if not isinstance(prompt, str) or len(prompt) < 150:
+            return fields
+        is_known = prompt in known
+        known.add(prompt)
+        return fields | {"prompt": prompt[:-1]} if is_known else fields
+
+    return ProxyDefect(does="", ask=ask)
+
+
+def _leaking_longer() -> ProxyDefect:
+    """Send what a stream has of a longer stop string before it is whole."""
+    stops: list[str] = []
+
+    def ask(fields: dict[str, Any]) -> dict[str, Any]:
+        given = fields.get("stop") or []
+        listed = [given] if isinstance(given, str) else given
+        stops[:] = listed if fields.get("stream") and all(len(one) > 2 for one in listed) else []
+        return fields
+
+    def stream(events: Iterator[bytes]) -> Iterator[bytes]:
+        leak = stops[-1][:2] if stops else ""
+        for event in events:
+            value = json.loads(event[6:]) if event.startswith(b"data: {") else {}
+            choices = value.get("choices") or [{}]
+            if leak and choices[0].get("finish_reason") == "stop":
+                inner = choices[0].get("delta", choices[0])
+                name = "content" if "delta" in choices[0] else "text"
+                inner[name] = (inner.get(name) or "") + leak
+                yield b"data: " + json.dumps(value).encode()
+            else:
+                yield event
+
+    return ProxyDefect(does="", ask=ask, stream=stream)
+
+
 def _twice(events: Iterator[bytes]) -> Iterator[bytes]:
     told = False
     for event in events:
@@ -34,6 +82,12 @@ def _ascii_only(value: Any) -> None:
 
 def _always_stop(value: Any) -> None:
     value["choices"][0]["finish_reason"] = "stop"
+
+
+def _always_stops(value: Any) -> None:
+    for choice in value["choices"]:
+        if choice["finish_reason"] == "length":
+            choice["finish_reason"] = "stop"
 
 
 def no_usage(value: Any) -> None:
@@ -328,6 +382,35 @@ UNLISTED = {
     "a stream repeats its first text": (ProxyDefect(does="", stream=_twice), "stream-is-whole"),
     "a stream loses what is not ASCII": (_events(_ascii_only), "stop-string"),
     "every answer says stop": (_whole(_always_stop), "stream-is-whole"),
+    "every answer and stream says stop": (
+        ProxyDefect(does="", whole=in_whole(_always_stops), stream=in_events(_always_stops)),
+        "max-tokens",
+    ),
+    "every chat says stop": (
+        ProxyDefect(does="", whole=in_whole(_always_stops), stream=in_events(_always_stops)),
+        "chat-max-tokens",
+    ),
+    "streams alone say stop": (_events(_always_stops), "max-tokens"),
+    "a long prompt loses its last letter when it is asked again": (
+        ProxyDefect(does="", fresh=_forgets_last_letter),
+        "greedy-repeat",
+    ),
+    "streams leak the beginning of a longer stop string": (
+        ProxyDefect(does="", fresh=_leaking_longer),
+        "stop-string",
+    ),
+    "streamed chats leak the beginning of a longer stop string": (
+        ProxyDefect(does="", fresh=_leaking_longer),
+        "chat-stop",
+    ),
+    "only the first entry of a list of stop strings is kept": (
+        _ask(_in_list_order),
+        "stop-string",
+    ),
+    "only the first entry of a list of stop strings is kept in chats": (
+        _ask(_in_list_order),
+        "chat-stop",
+    ),
     "streams have no usage": (_events(no_usage), "usage"),
     "streams ignore the seed": (_ask(_when_streamed("seed")), "seed"),
     "streams ignore stop": (_ask(_when_streamed("stop")), "stop-string"),

@@ -16,7 +16,7 @@ from harness.conformance.rows import (
     struck,
     structured,
 )
-from harness.conformance.rows.row import ALONE, CHATS_BOTH, ConformanceRow
+from harness.conformance.rows.row import CHATS_BOTH, ConformanceRow
 
 STREAMED: Final[frozenset[Mode]] = frozenset({"streamed completion"})
 WHOLE: Final[frozenset[Mode]] = frozenset({"completion"})
@@ -54,7 +54,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ConformanceRow(
             name="greedy-repeat",
             promises="At temperature 0, the same request gets the same text.",
-            requests=ALONE,
+            requests=12,
             ask=answering.ask_greedy_repeat,
             defect=defects.UNSTEADY,
             about="repeat",
@@ -64,7 +64,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ConformanceRow(
             name="stop-string",
             promises="A text ends exactly before the first stop string.",
-            requests=12,
+            requests=14,
             ask=parameters.ask_stop_string,
             defect=defects.NO_STOP,
             about="stop",
@@ -125,7 +125,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ConformanceRow(
             name="chat-stop",
             promises="A chat ends exactly before the first stop string.",
-            requests=9,
+            requests=11,
             ask=modes.ask_chat_stop,
             defect=defects.NO_CHAT_STOP,
             about="stop",
@@ -134,7 +134,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ConformanceRow(
             name="chat-max-tokens",
             promises="A chat has at most max_tokens tokens, and reports when that limit ended it.",
-            requests=4,
+            requests=5,
             ask=modes.ask_chat_max_tokens,
             defect=defects.MORE_CHAT_TOKENS,
             about="length",
@@ -244,7 +244,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ConformanceRow(
             name="order",
             promises="A prompt gets the same text before and after other requests.",
-            requests=11,
+            requests=12,
             ask=state.ask_order,
             defect=defects.LEFTOVER,
             about="order",
@@ -299,7 +299,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ConformanceRow(
             name="disconnect",
             promises="A client that leaves harms no other client.",
-            requests=5,
+            requests=6,
             ask=clients.ask_disconnect,
             defect=defects.LEFT_BROKEN,
             about="dead",
@@ -317,7 +317,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ConformanceRow(
             name="freeze",
             promises="An engine that is stopped for a moment does not report that it is healthy.",
-            requests=6,
+            requests=7,
             ask=struck.ask_freeze,
             defect=defects.SAYS_HEALTHY,
             about="healthy",
@@ -359,7 +359,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ConformanceRow(
             name="bad-requests",
             promises="Bad requests are refused or answered, and harm no other client.",
-            requests=23,
+            requests=24,
             ask=clients.ask_bad_requests,
             defect=defects.BREAKS,
             about="dead",
@@ -369,7 +369,7 @@ ROWS: Final[dict[str, ConformanceRow]] = {
         ConformanceRow(
             name="huge-request",
             promises="A prompt of 10 MB harms no other client.",
-            requests=3,
+            requests=4,
             ask=clients.ask_huge_request,
             defect=defects.BREAKS,
             about="dead",

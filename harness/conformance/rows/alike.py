@@ -48,7 +48,7 @@ def demand_unlike(pair: HTTPRequest, single: HTTPRequest, answer: Answer) -> Ask
         f"{mode}: both choices are the same text in {PAIRS + 1} requests, such as"
         f" {shown(answer.text)}, and {SINGLES} single samples all differ"
     )
-    raise Judged("VIOLATES", "alike", fact)
+    raise Judged("VIOLATES", "alike", fact, [pair] * (PAIRS + 1))
 
 
 def _is_copied(answer: Answer) -> bool:

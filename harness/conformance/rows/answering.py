@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from harness.conformance.answer import DONE, Answer, Usage, events, read
 from harness.conformance.exchange import MODELS, HTTPRequest
+from harness.conformance.rows.differing import TextComparison, judged, logprobs_if_given
 from harness.conformance.rows.row import (
     ALONE,
     BUSY,
@@ -20,15 +22,24 @@ from harness.conformance.rows.row import (
     demand_same,
     fields,
     honoured,
+    one,
     ordinary,
     shown,
     streamed,
+    unseen,
 )
 from harness.forms.strict_json import strict_json
 from harness.forms.text import joined, plural
 
+LONG_WORDS: Final = (32, 160)
+"""Words of prompts of about 200 and 1000 characters: caches keep whole blocks of tokens."""
+AGAIN: Final = 2
+FEW: Final = 8
+"""Tokens of an answer: a close decision is unlikely among so few."""
 CUTS: Final = (13, 14, 15, 16)
 """Lengths of which one is likely to end within a character of several bytes."""
+LENGTHS: Final = (1, 5, 12)
+"""Limits of tokens. What the last of them goes on with was not the end of the others."""
 LIMITS: Final = (1, *CUTS)
 """A stream of one token is all beginning and end."""
 
@@ -100,22 +111,29 @@ def ask_stream_is_whole(setting: Setting) -> Asking[RowFinding]:
 
 def ask_max_tokens(setting: Setting) -> Asking[RowFinding]:
     """Three lengths, and one streamed."""
-    found: list[str] = []
-    for count in (1, 5, 12):
-        answer = yield from ordinary(completion(setting, f"{count} tokens", max_tokens=count))
+    answers: list[Answer] = []
+    asked: list[HTTPRequest] = []
+    for count in LENGTHS:
+        asked.append(completion(setting, f"{count} tokens", max_tokens=count))
+        answer = yield from ordinary(asked[-1])
         demand_length(answer, count)
-        found.append(answer.text)
-    stream = yield from honoured(streamed(setting, "5 tokens, streamed", max_tokens=5))
+        answers.append(answer)
+    asked.append(streamed(setting, "5 tokens, streamed", max_tokens=5))
+    stream = yield from honoured(asked[-1])
     if stream.finish not in ("length", "stop"):
         fact = f"streamed: the finish reason is {stream.finish}, expected length or stop"
         raise Judged("VIOLATES", "finish", fact)
     uncounted = demand_counted_length(stream, 5)
-    if found[0] and found[0] == found[2]:
+    first, fifth, last = answers
+    if first.text and first.text == last.text:
         raise Judged(
             "VIOLATES",
             "length",
-            f"requests for 1 token and for 12 tokens returned the same text {shown(found[0])}",
+            f"requests for 1 token and for 12 tokens returned the same text {shown(first.text)}",
+            (asked[0], asked[2]),
         )
+    for request, answer in zip(asked, (first, fifth, last, stream), strict=True):
+        demand_not_ended(request.label, answer, last, (request, asked[2]))
     return conforms(f"limits of 1, 5 and 12 tokens, and of 5 streamed{uncounted}")
 
 
@@ -125,6 +143,19 @@ def demand_counted_length(stream: Answer, count: int) -> str:
         return ", which was not counted, because the stream has no usage"
     demand_length(stream, count)
     return ""
+
+
+def demand_not_ended(
+    label: str, answer: Answer, longer: Answer, compared: Sequence[HTTPRequest]
+) -> None:
+    """Demand that no text is said to have ended that goes on in a longer answer."""
+    # A limit may cut a character, and servers may trim the space at an end.
+    text = answer.text.rstrip("\ufffd").rstrip()
+    rest = longer.text.rstrip("\ufffd").rstrip().removeprefix(text)
+    if answer.finish != "stop" or not text or not longer.text.startswith(text) or not rest:
+        return
+    fact = f"{label}: the finish reason is stop, but with a higher limit the text goes on"
+    raise Judged("VIOLATES", "finish", f"{fact} with {shown(rest)}", compared)
 
 
 def demand_length(answer: Answer, count: int) -> None:
@@ -145,16 +176,44 @@ def demand_length(answer: Answer, count: int) -> None:
 
 
 def ask_greedy_repeat(setting: Setting) -> Asking[RowFinding]:
-    """The same request five times."""
+    """A short request five times, and two long ones three times."""
     found: list[str] = []
     for number in range(ALONE):
-        answer = yield from ordinary(completion(setting, f"time {number + 1}"))
+        short = completion(setting, f"time {number + 1}")
+        answer = yield from ordinary(short)
         found.append(answer.text)
     if len(set(found)) > 1:
         other = next(text for text in found if text != found[0])
         fact = f"{len(set(found))} texts in {ALONE} requests: {shown(found[0])}, {shown(other)}"
-        raise Judged("VIOLATES", "repeat", fact)
-    return conforms(f"{ALONE} times the same text")
+        raise Judged("VIOLATES", "repeat", fact, [short] * ALONE)
+    more = yield from logprobs_if_given(setting)
+    compared: list[TextComparison] = []
+    changed: list[HTTPRequest] = []
+    lengths: list[str] = []
+    for words in LONG_WORDS:
+        prompt = unseen(setting, f"{words} words", words)
+        request = completion(setting, f"{words} words", prompt=prompt, max_tokens=FEW, **more)
+        first = yield from one(request)
+        if first.is_refusal:
+            # Its context may be shorter.
+            continue
+        if not first.is_answer:
+            raise Judged("CANNOT TELL", "unanswered", f"{request.label}: {first.error}")
+        for _ in range(AGAIN):
+            again = yield from ordinary(request)
+            label = f"the same prompt of {len(prompt)} characters"
+            compared.append(TextComparison(label, first, again))
+            if compared[-1].differs and not changed:
+                changed = [request] * (1 + AGAIN)
+        lengths.append(str(len(prompt)))
+    # A cached prompt may round a close decision otherwise, so one text more is no proof.
+    long = judged(compared, f"{ALONE} times the same text")
+    if long.word == "VIOLATES":
+        raise Judged("VIOLATES", "repeat", long.fact, changed)
+    if long.word != "CONFORMS":
+        return long
+    long_ones = f"; {1 + AGAIN} times for prompts of {joined(lengths)} characters"
+    return conforms(long.fact + (long_ones if lengths else ""))
 
 
 def ask_models(setting: Setting) -> Asking[RowFinding]:

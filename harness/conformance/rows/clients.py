@@ -14,6 +14,7 @@ from harness.conformance.exchange import (
     pack,
     post,
 )
+from harness.conformance.rows.differing import demand_unchanged, logprobs_if_given
 from harness.conformance.rows.row import (
     BUSY,
     LATER,
@@ -51,6 +52,7 @@ LASTS: Final = 4
 IDLE: Final = 0.25
 STILL_BUSY: Final = 0.5
 """Of the processor time that the server used while the client read."""
+PAUSE_MS: Final = 2000
 LEAST_BUSY: Final = 0.1
 """Processor seconds a second below which there is nothing to compare with."""
 
@@ -115,23 +117,42 @@ def ask_no_cross_talk(setting: Setting) -> Asking[RowFinding]:
     return conforms(f"{2 * CLIENTS} concurrent clients got the texts they got alone")
 
 
-def demand_unharmed(setting: Setting, before: Answer, what: str) -> Asking[None]:
-    """Demand that the plain request is answered as before."""
-    plain = completion(setting, f"{LATER}after {what}"[:SHOWN])
-    after = yield from one(plain)
-    if not after.is_answer:
-        fact = f"the plain request was not answered after {what}: {after.error}"
-        raise (yield from lost(setting, plain, after.status, fact))
-    if after.text != before.text:
-        raise Judged("VIOLATES", "changed", f"the answer to the plain request changed after {what}")
+class UnharmedClient:
+    """A client that asks the plain request, and is answered the same whatever others do."""
+
+    def __init__(self, setting: Setting, more: dict[str, Any], before: Answer) -> None:
+        self._setting = setting
+        self._more = more
+        self._before = before
+
+    @classmethod
+    def begin(cls, setting: Setting) -> Asking[UnharmedClient]:
+        """Ask before the others do."""
+        more = yield from logprobs_if_given(setting)
+        before = yield from ordinary(completion(setting, "before", **more))
+        return cls(setting, more, before)
+
+    def demand(self, what: str, harm: HTTPRequest) -> Asking[None]:
+        """Demand that the plain request is answered as before."""
+        plain = completion(self._setting, f"{LATER}after {what}"[:SHOWN], **self._more)
+        after = yield from one(plain)
+        if not after.is_answer:
+            fact = f"the plain request was not answered after {what}: {after.error}"
+            raise (yield from lost(self._setting, plain, after.status, fact))
+        # Asked again when whoever left is certainly gone.
+        again = plain.model_copy(update={"after_ms": PAUSE_MS})
+        fact = f"the answer to the plain request changed after {what}"
+        yield from demand_unchanged(
+            self._before, after, again, "changed", fact, (plain, harm, plain)
+        )
 
 
 def ask_disconnect(setting: Setting) -> Asking[RowFinding]:
     """A client that leaves in the middle of a stream."""
-    before = yield from ordinary(completion(setting, "before"))
+    unharmed = yield from UnharmedClient.begin(setting)
     for _ in range(2):
         exchange = yield from _leaving(setting)
-        yield from demand_unharmed(setting, before, "a client left")
+        yield from unharmed.demand("a client left", exchange.request)
         if exchange.ended != "left" or DONE in events(exchange.body())[0]:
             fact = f"the answer ended after {exchange.ms} ms, before its client could leave"
             raise Judged("NOT ASKED" if exchange.ms < LEAST_MS else "CANNOT TELL", "short", fact)
@@ -222,13 +243,13 @@ def bad_requests(setting: Setting) -> Sequence[HTTPRequest]:
 
 def ask_bad_requests(setting: Setting) -> Asking[RowFinding]:
     """Bad requests, and the plain request after each."""
-    before = yield from ordinary(completion(setting, "before"))
+    unharmed = yield from UnharmedClient.begin(setting)
     odd = ""
     requests = bad_requests(setting)
     for request in requests:
         [exchange] = yield [request]
         answer = read(exchange)
-        yield from demand_unharmed(setting, before, request.label)
+        yield from unharmed.demand(request.label, request)
         if not answer.is_refusal and not answer.is_answer and not odd:
             odd = (
                 f"{request.label}: the server neither answered nor refused the request:"
@@ -243,9 +264,10 @@ def ask_bad_requests(setting: Setting) -> Asking[RowFinding]:
 
 def ask_huge_request(setting: Setting) -> Asking[RowFinding]:
     """A prompt of 10 MB."""
-    before = yield from ordinary(completion(setting, "before"))
+    unharmed = yield from UnharmedClient.begin(setting)
     huge = completion(setting, "10 MB", prompt=FILL.decode())
     # However it is refused: a server may close the connection while we still send.
-    yield [huge.model_copy(update={"fill": HUGE})]
-    yield from demand_unharmed(setting, before, "a prompt of 10 MB")
+    huge = huge.model_copy(update={"fill": HUGE})
+    yield [huge]
+    yield from unharmed.demand("a prompt of 10 MB", huge)
     return conforms("the plain answer is as before")

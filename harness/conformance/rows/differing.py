@@ -70,6 +70,46 @@ def far(before: Answer, after: Answer) -> str:
     return ""
 
 
+def demand_unchanged(
+    before: Answer,
+    after: Answer,
+    again: HTTPRequest,
+    about: str,
+    fact: str,
+    compared: Sequence[HTTPRequest],
+) -> Asking[None]:
+    """Demand one text twice; of another text, tell a defect from a close decision.
+
+    Where the server gives log probabilities, they tell. Elsewhere the request is asked again, and
+    a text that came back accuses nobody.
+
+    Args:
+        before: the text that is demanded.
+        after: the text that came.
+        again: asks for it once more.
+        about: kind of the difference.
+        fact: of the difference, in a sentence.
+        compared: requests that show it.
+    """
+    if after.text == before.text:
+        return
+    if before.logprobs and after.logprobs:
+        tokens = [[token.token for token in one.logprobs or ()] for one in (before, after)]
+        why = far(before, after)
+        if not why and tokens[0] == tokens[1]:
+            why = "the log probabilities are those of the same tokens"
+        if why:
+            raise Judged("VIOLATES", about, f"{fact} ({why})", compared)
+        close = "a choice between two tokens that are about as likely may explain this"
+        raise Judged("CANNOT TELL", "close", f"{fact}: {close}")
+    later = yield from one(again)
+    if not later.is_answer:
+        raise Judged("CANNOT TELL", "unanswered", f"{fact}; asked again: {later.error}")
+    if later.text == before.text:
+        raise Judged("CANNOT TELL", "close", f"{fact}, and changed back when it was asked again")
+    raise Judged("VIOLATES", about, fact, compared)
+
+
 def judge(comparisons: Sequence[TextComparison], fact: str) -> RowFinding:
     """Say whether texts that should be equal are, and whether a difference is a defect."""
     differing = [comparison for comparison in comparisons if comparison.differs]
@@ -101,10 +141,10 @@ def worst(findings: Sequence[RowFinding]) -> RowFinding:
     return min(findings, key=lambda finding: words.index(finding.word))
 
 
-def logprobs_if_given(setting: Setting) -> Asking[dict[str, Any]]:
+def logprobs_if_given(setting: Setting, **fields: Any) -> Asking[dict[str, Any]]:
     """Return the fields that ask for log probabilities, where the server gives them."""
     more = {"logprobs": 2}
-    answer = yield from one(completion(setting, "whether there are logprobs", **more))
+    answer = yield from one(completion(setting, "whether there are logprobs", **more, **fields))
     has_two = all(len(token.top) > 1 for token in answer.logprobs or ())
     return more if answer.is_answer and answer.logprobs and has_two else {}
 

@@ -12,14 +12,20 @@ from typing import Any, Final
 from harness.conformance.answer import Answer
 from harness.conformance.exchange import HTTPRequest
 from harness.conformance.rows.alike import demand_unlike
-from harness.conformance.rows.answering import demand_counted_length, demand_length
+from harness.conformance.rows.answering import (
+    LENGTHS,
+    demand_counted_length,
+    demand_length,
+    demand_not_ended,
+)
 from harness.conformance.rows.parameters import (
     HOT,
     SEEDED,
     demand_distinct,
     demand_repeated,
-    is_cut,
+    demand_stopped,
     stop_of,
+    stops_of,
 )
 from harness.conformance.rows.row import (
     UNSTEADY,
@@ -51,9 +57,11 @@ def ask_chat_stop(setting: Setting) -> Asking[RowFinding]:
     """Stop strings from the server's own answers in two chats."""
     yield from ordinary(completion(setting, "completion"))
     stops: list[str] = []
+    has_list = False
     for prompt in texts(setting, 2):
         messages = [{"role": "user", "content": prompt}]
-        base = yield from honoured(chat(setting, "chat without stop", messages=messages))
+        without = chat(setting, "chat without stop", messages=messages)
+        base = yield from honoured(without)
         again = yield from honoured(chat(setting, "chat without stop, again", messages=messages))
         if base.text != again.text:
             raise Judged("CANNOT TELL", "unsteady", UNSTEADY)
@@ -65,27 +73,40 @@ def ask_chat_stop(setting: Setting) -> Asking[RowFinding]:
         for mode, stream in MODES:
             more = {"messages": messages, "stop": [stop]}
             label = f"chat, stop {stop!r}, {mode}"
-            answer = yield from honoured(chat(setting, label, stream=stream, **more))
-            if not is_cut(answer.text, wanted):
-                about = "stop" if stop in answer.text else "place"
-                fact = f"{mode}, stop {stop!r}: {shown(answer.text)}, not {shown(wanted)}"
-                raise Judged("VIOLATES", about, fact)
-            if answer.finish != "stop":
-                raise Judged("VIOLATES", "finish", f"{mode}: the finish reason is {answer.finish}")
+            request = chat(setting, label, stream=stream, **more)
+            answer = yield from honoured(request)
+            demand_stopped(answer, mode, stop, wanted, (without, request))
+        if has_list or (longer := stops_of(base.text)) is None:
+            continue
+        has_list = True
+        early, late = longer
+        wanted = base.text[: base.text.find(early)]
+        for mode, stream in MODES:
+            more = {"messages": messages, "stop": [late, early]}
+            label = f"chat, stop {[late, early]}, {mode}"
+            request = chat(setting, label, stream=stream, **more)
+            answer = yield from honoured(request)
+            demand_stopped(answer, f"{mode}, a list", early, wanted, (without, request))
     if not stops:
         raise Judged("CANNOT TELL", "no stop", "no part of any answer can be used as a stop string")
     return conforms(f"ends before each of {stops}, whole and streamed")
 
 
 def ask_chat_max_tokens(setting: Setting) -> Asking[RowFinding]:
-    """Two lengths in a chat, and one streamed."""
+    """Three lengths in a chat, and one streamed."""
     yield from ordinary(completion(setting, "completion"))
-    for count in (1, 5):
-        label = f"chat, {plural(count, 'token')}, whole"
-        demand_length((yield from honoured(chat(setting, label, max_tokens=count))), count)
-    request = chat(setting, "chat, 5 tokens, streamed", stream=True, max_tokens=5)
-    uncounted = demand_counted_length((yield from honoured(request)), 5)
-    return conforms(f"limits of 1 and 5 tokens, and of 5 streamed{uncounted}")
+    answers: list[tuple[HTTPRequest, Answer]] = []
+    for count in LENGTHS:
+        request = chat(setting, f"chat, {plural(count, 'token')}, whole", max_tokens=count)
+        longest = yield from honoured(request)
+        demand_length(longest, count)
+        answers.append((request, longest))
+    stream = chat(setting, "chat, 5 tokens, streamed", stream=True, max_tokens=5)
+    last = yield from honoured(stream)
+    uncounted = demand_counted_length(last, 5)
+    for one_of, answer in (*answers, (stream, last)):
+        demand_not_ended(one_of.label, answer, longest, (one_of, request))
+    return conforms(f"limits of 1, 5 and 12 tokens, and of 5 streamed{uncounted}")
 
 
 def ask_chat_messages(setting: Setting) -> Asking[RowFinding]:
@@ -148,17 +169,20 @@ def ask_chat_seed(setting: Setting) -> Asking[RowFinding]:
     yield from ordinary(completion(setting, "completion"))
     yield from honoured(chat(setting, "chat, temperature 0"))
     found: dict[str, str] = {}
+    asked: dict[str, HTTPRequest] = {}
     for label, seed in SEEDED:
-        request = chat(setting, f"chat, {label}", temperature=1, seed=seed)
-        found[label] = (yield from honoured(request)).text
-    demand_repeated(found)
+        asked[label] = chat(setting, f"chat, {label}", temperature=1, seed=seed)
+        found[label] = (yield from honoured(asked[label])).text
+    demand_repeated(found, asked)
     request = chat(setting, "chat, seed 1, streamed", stream=True, temperature=1, seed=1)
     stream = yield from honoured(request)
-    demand_same("streamed", "seed 1", found["seed 1"], stream.text)
+    compared = (asked["seed 1"], request)
+    demand_same("streamed", "seed 1", found["seed 1"], stream.text, compared)
     if len(set(found.values())) == 1:
         fact = "3 seeds returned the same text at temperature 1"
-        raise all_alike(setting, "ignored", fact)
-    demand_distinct(found, setting)
+        compared = (asked["seed 1"], asked["seed 2"])
+        raise all_alike(setting, "ignored", fact, compared)
+    demand_distinct(found, asked, setting)
     return conforms(
         f"seeds 1 and 0 repeat, 1 also streamed; 3 seeds returned {len(set(found.values()))} texts"
     )
@@ -183,9 +207,11 @@ def ask_temperature(setting: Setting) -> Asking[RowFinding]:
     for mode, make in makes:
         is_chat = mode.endswith("chat")
         cold: list[Answer] = []
+        asked: list[HTTPRequest] = []
         for seed in COLD_SEEDS:
             more = {"seed": seed} if seeds else {}
             request = make(setting, f"temperature 0, {mode}", **more)
+            asked.append(request)
             cold.append((yield from (one if is_chat else honoured)(request)))
         if is_chat and not all(answer.is_answer and answer.text for answer in cold):
             # Whether the server chats is the promise of another row. A model that thinks first
@@ -193,7 +219,7 @@ def ask_temperature(setting: Setting) -> Asking[RowFinding]:
             continue
         if len({answer.text for answer in cold}) > 1:
             fact = f"{mode}: temperature 0 returned {shown(cold[0].text)}, then a different text"
-            raise Judged("VIOLATES", "greedy", fact)
+            raise Judged("VIOLATES", "greedy", fact, asked)
         hot: set[str] = set()
         for seed in range(1, SAMPLES + 1):
             more = {"seed": seed} if seeds else {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any, Final
 
@@ -38,6 +38,8 @@ SEEDED: Final = (
     ("seed 0", 0),
     ("seed 0 again", 0),
 )
+LONGER_STOP: Final = 4
+"""Characters of the stop strings in a list: several pieces of a stream."""
 HOT: Final = 1.5
 TOPS: Final = 2
 """Likeliest tokens that are requested beside each token."""
@@ -56,6 +58,36 @@ def stop_of(text: str) -> str | None:
     return None
 
 
+def stops_of(text: str) -> tuple[str, str] | None:
+    """Return two longer parts of an answer to stop at, in the order in which they come."""
+    begins = range(len(text) - LONGER_STOP + 1)
+    words = ((place, text[place : place + LONGER_STOP]) for place in begins)
+    good = [
+        place
+        for place, word in words
+        if not word[0].isspace() and "\ufffd" not in word and word.isprintable()
+        if place and text.find(word) == place
+    ]
+    # Far from each other: one piece of a stream must not hold both.
+    early = next((place for place in good if place >= len(text) // 3), None)
+    if early is None or good[-1] < early + 2 * LONGER_STOP:
+        return None
+    return text[early : early + LONGER_STOP], text[good[-1] : good[-1] + LONGER_STOP]
+
+
+def demand_stopped(
+    answer: Answer, mode: str, stop: str, wanted: str, compared: Sequence[HTTPRequest]
+) -> None:
+    """Demand that a text ends before a stop string, and says that this ended it."""
+    if not is_cut(answer.text, wanted):
+        about = "stop" if stop in answer.text else "place"
+        fact = f"{mode}, stop {stop!r}: {shown(answer.text)}, not {shown(wanted)}"
+        raise Judged("VIOLATES", about, fact, compared)
+    if answer.finish != "stop":
+        fact = f"{mode}: the finish reason is {answer.finish}"
+        raise Judged("VIOLATES", "finish", fact, compared)
+
+
 def is_cut(text: str, wanted: str) -> bool:
     """Whether a text ends where a stop string begins. Servers may trim the space before it."""
     return text.rstrip() == wanted.rstrip()
@@ -64,8 +96,10 @@ def is_cut(text: str, wanted: str) -> bool:
 def ask_stop_string(setting: Setting) -> Asking[RowFinding]:
     """Stop strings from the server's own answers to two prompts."""
     stops: list[str] = []
+    has_list = False
     for prompt in texts(setting, 2):
-        base = yield from ordinary(completion(setting, "without stop", prompt=prompt))
+        without = completion(setting, "without stop", prompt=prompt)
+        base = yield from ordinary(without)
         again = yield from ordinary(completion(setting, "without stop, again", prompt=prompt))
         if base.text != again.text:
             raise Judged("CANNOT TELL", "unsteady", UNSTEADY)
@@ -77,15 +111,19 @@ def ask_stop_string(setting: Setting) -> Asking[RowFinding]:
         for make, mode in ((completion, "whole"), (streamed, "streamed")):
             for given in (stop, ["\u241fnever", stop]):
                 label = f"stop {given!r}, {mode}"
-                answer = yield from honoured(make(setting, label, prompt=prompt, stop=given))
-                if not is_cut(answer.text, wanted):
-                    about = "stop" if stop in answer.text else "place"
-                    fact = f"{mode}, stop {stop!r}: {shown(answer.text)}, not {shown(wanted)}"
-                    raise Judged("VIOLATES", about, fact)
-                if answer.finish != "stop":
-                    raise Judged(
-                        "VIOLATES", "finish", f"{mode}: the finish reason is {answer.finish}"
-                    )
+                request = make(setting, label, prompt=prompt, stop=given)
+                answer = yield from honoured(request)
+                demand_stopped(answer, mode, stop, wanted, (without, request))
+        if has_list or (longer := stops_of(base.text)) is None:
+            continue
+        has_list = True
+        early, late = longer
+        wanted = base.text[: base.text.find(early)]
+        for make, mode in ((completion, "whole"), (streamed, "streamed")):
+            label = f"stop {[late, early]}, {mode}"
+            request = make(setting, label, prompt=prompt, stop=[late, early])
+            answer = yield from honoured(request)
+            demand_stopped(answer, f"{mode}, a list", early, wanted, (without, request))
     if not stops:
         raise Judged("CANNOT TELL", "no stop", "no part of any answer can be used as a stop string")
     return conforms(f"ends before each of {stops}, alone and in a list, whole and streamed")
@@ -220,17 +258,20 @@ def ask_echo(setting: Setting) -> Asking[RowFinding]:
     return conforms("the response starts with the prompt, whole and streamed")
 
 
-def demand_repeated(found: Mapping[str, str]) -> None:
+def demand_repeated(found: Mapping[str, str], asked: Mapping[str, HTTPRequest]) -> None:
     """Demand that the seeds that were asked twice gave one text."""
     for seed in ("seed 1", "seed 0"):
         first = found[seed]
         again = found[f"{seed} again"]
         if first != again:
             fact = f"{seed} returned {shown(first)} and {shown(again)}"
-            raise Judged("VIOLATES", "seed", fact)
+            compared = (asked[seed], asked[f"{seed} again"])
+            raise Judged("VIOLATES", "seed", fact, compared)
 
 
-def demand_distinct(found: Mapping[str, str], setting: Setting) -> None:
+def demand_distinct(
+    found: Mapping[str, str], asked: Mapping[str, HTTPRequest], setting: Setting
+) -> None:
     """Demand that each seed has a text of its own, where the model is known to sample many."""
     if not setting.samples:
         return
@@ -238,24 +279,28 @@ def demand_distinct(found: Mapping[str, str], setting: Setting) -> None:
     for one, other in combinations(seeds, 2):
         if found[one] == found[other] and len(found[one]) >= LEAST_SAMPLED:
             fact = f"{one} and {other} returned the same text {shown(found[one])}"
-            raise Judged("VIOLATES", "ignored", fact)
+            raise Judged("VIOLATES", "ignored", fact, (asked[one], asked[other]))
 
 
 def ask_seed(setting: Setting) -> Asking[RowFinding]:
     """Samples of three seeds: the first again, and streamed; and that of 0 again."""
     base = yield from ordinary(completion(setting, "temperature 0"))
     found: dict[str, str] = {}
+    asked: dict[str, HTTPRequest] = {}
     for label, seed in SEEDED:
-        request = completion(setting, label, temperature=1, seed=seed)
-        found[label] = (yield from honoured(request)).text
-    stream = yield from honoured(streamed(setting, "seed 1, streamed", temperature=1, seed=1))
-    demand_repeated(found)
-    demand_same("streamed", "seed 1", found["seed 1"], stream.text)
+        asked[label] = completion(setting, label, temperature=1, seed=seed)
+        found[label] = (yield from honoured(asked[label])).text
+    last = streamed(setting, "seed 1, streamed", temperature=1, seed=1)
+    stream = yield from honoured(last)
+    demand_repeated(found, asked)
+    compared = (asked["seed 1"], last)
+    demand_same("streamed", "seed 1", found["seed 1"], stream.text, compared)
     if len(set(found.values())) == 1:
         greedy = " (that of temperature 0)" if base.text == found["seed 1"] else ""
         fact = f"3 seeds returned the same text at temperature 1{greedy}"
-        raise all_alike(setting, "ignored", fact)
-    demand_distinct(found, setting)
+        compared = (asked["seed 1"], asked["seed 2"])
+        raise all_alike(setting, "ignored", fact, compared)
+    demand_distinct(found, asked, setting)
     return conforms(
         f"seeds 1 and 0 repeat, 1 also streamed; 3 seeds returned {len(set(found.values()))} texts"
     )

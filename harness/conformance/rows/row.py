@@ -8,7 +8,7 @@ the same code over the exchanges that were kept.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeVar
 
@@ -111,11 +111,19 @@ class RowFinding(Model):
 
 
 class Judged(Exception):
-    """A finding that ends the row."""
+    """A finding that ends the row.
 
-    def __init__(self, word: Word, about: str, fact: str) -> None:
+    Args:
+        compared: requests that show it, in the order in which they are sent; empty where the last
+            ones of the row do.
+    """
+
+    def __init__(
+        self, word: Word, about: str, fact: str, compared: Sequence[HTTPRequest] = ()
+    ) -> None:
         super().__init__(fact)
         self.finding = RowFinding(word=word, about=about, fact=fact)
+        self.compared = compared
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,9 +157,15 @@ class ConformanceRow:
 
 
 def drive(
-    row: ConformanceRow, setting: Setting, send: Callable[[list[HTTPRequest]], list[HTTPExchange]]
+    row: ConformanceRow,
+    setting: Setting,
+    send: Callable[[list[HTTPRequest]], list[HTTPExchange]],
+    compared: list[HTTPRequest] | None = None,
 ) -> RowFinding:
-    """Run a row to its finding: over a server, or over exchanges that were kept."""
+    """Run a row to its finding: over a server, or over exchanges that were kept.
+
+    The requests that show the finding go to `compared`.
+    """
     asking = row.ask(setting)
     try:
         requests = next(asking)
@@ -166,6 +180,8 @@ def drive(
         finding: RowFinding = end.value
         return finding
     except Judged as judged:
+        if compared is not None:
+            compared.extend(judged.compared)
         return judged.finding
 
 
@@ -269,18 +285,26 @@ def refused(request: HTTPRequest, answer: Answer) -> Judged:
     return Judged("REFUSES", "refused", f"request {request.label!r}: {answer.error}")
 
 
-def all_alike(setting: Setting, about: str, fact: str) -> Judged:
+def all_alike(
+    setting: Setting, about: str, fact: str, compared: Sequence[HTTPRequest] = ()
+) -> Judged:
     """Return what to say of texts that should not all be the same: a model may be sure of one."""
     if setting.samples:
-        return Judged("VIOLATES", about, fact)
+        return Judged("VIOLATES", about, fact, compared)
     return Judged("CANNOT TELL", "one text", fact)
 
 
-def demand_same(about: str, what: str, whole: object, other: object) -> None:
+def demand_same(
+    about: str,
+    what: str,
+    whole: object,
+    other: object,
+    compared: Sequence[HTTPRequest] = (),
+) -> None:
     """Demand that two values are equal."""
     if whole != other:
         fact = f"{what}: {shown(whole)} when not streamed, {shown(other)} when streamed"
-        raise Judged("VIOLATES", about, fact)
+        raise Judged("VIOLATES", about, fact, compared)
 
 
 def conforms(fact: str) -> RowFinding:

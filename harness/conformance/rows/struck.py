@@ -7,7 +7,7 @@ from typing import Final
 from harness.conformance.answer import DONE, Answer, events, read
 from harness.conformance.exchange import MODELS, HTTPExchange, HTTPRequest, StrikeFacts
 from harness.conformance.rows.beside import COUNTING, HEALTH
-from harness.conformance.rows.clients import demand_unharmed
+from harness.conformance.rows.clients import UnharmedClient
 from harness.conformance.rows.row import (
     LATER,
     Asking,
@@ -60,7 +60,7 @@ def _ends(answer: Answer, exchange: HTTPExchange) -> str:
 
 def ask_freeze(setting: Setting) -> Asking[RowFinding]:
     """A process is stopped in the middle of a stream, and goes on a moment later."""
-    before = yield from ordinary(completion(setting, "before"))
+    unharmed = yield from UnharmedClient.begin(setting)
     whole = yield from ordinary(_long(setting, "before it is stopped", STOPPED_IN))
     # Where there is no path of health, the list of models is all that a prober can ask.
     [known] = yield [_get(HEALTH, "health", after_strike=False)]
@@ -85,7 +85,7 @@ def ask_freeze(setting: Setting) -> Asking[RowFinding]:
     if ends and answer.text != whole.text:
         fact = f"{shown(answer.text)} after {which} was stopped, {shown(whole.text)} before"
         raise Judged("VIOLATES", "text", fact)
-    yield from demand_unharmed(setting, before, f"{which} was stopped for a moment")
+    yield from unharmed.demand(f"{which} was stopped for a moment", stopped)
     told = (
         "the stream continued with the same text" if ends else "the client of the stream was told"
     )
