@@ -490,6 +490,17 @@ def test_a_row_that_is_judged_otherwise_at_the_end_is_told(correct: str, tmp_pat
     assert last["stream-is-whole"].split(maxsplit=1)[1].startswith("CANNOT TELL, not VIOLATES: ")
 
 
+def test_a_text_of_the_server_in_the_progress_acts_on_no_terminal() -> None:
+    """Escape sequences in a fact are shown."""
+    lines: list[str] = []
+    asking = RowsAsking.__new__(RowsAsking)
+    asking._account = lines.append
+    asking._told = {"n": "VIOLATES"}
+    rows = [result("n", "CANNOT TELL", "status 500: \x1b[2J")]
+    asking.tell_changed(ConformanceRecord.model_construct(rows=rows))
+    assert lines == [f"{'n':<19} CANNOT TELL, not VIOLATES: status 500: \\x1b[2J"]
+
+
 @pytest.mark.slow
 def test_a_row_whose_result_our_proxy_changes_accuses_nobody(
     correct: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
