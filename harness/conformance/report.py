@@ -10,6 +10,7 @@ from harness.conformance.record import LOG, PATH, ConformanceRecord, RowResult
 from harness.conformance.screen import screen
 from harness.forms.text import plural, visible
 from harness.report.blocks import (
+    FOREIGN_LIMIT,
     Block,
     BulletList,
     Claim,
@@ -119,10 +120,12 @@ def body(record: ConformanceRecord) -> Iterator[Block]:
 
 def _row(row: RowResult) -> tuple[Part, ...]:
     word: Part = row.word if row.word in ("CONFORMS", "NOT ASKED") else Strong(row.word)
-    if row.control is None:
-        return Verbatim(row.name), row.promises, word, Foreign(row.fact), "-", "0"
-    found = Claim(Foreign(row.fact, 2 * FACT), (Evidence(row.evidence),))
-    control = Foreign(_control(row.control), 2 * FACT)
+    found: Part = Foreign(row.fact, 2 * FACT if row.evidence else FOREIGN_LIMIT)
+    if row.evidence:
+        found = Claim(found, (Evidence(row.evidence),))
+    control: Part = "-"
+    if row.control is not None:
+        control = Foreign(_control(row.control), 2 * FACT)
     return Verbatim(row.name), row.promises, word, found, control, str(row.requests)
 
 
@@ -177,7 +180,11 @@ def _server(record: ConformanceRecord) -> Iterator[tuple[Part, ...]]:
             yield "restarted", Foreign(f"during {gone.during}: {gone.how}", 2 * FACT)
         if (more := len(server.exits) - EXITS_SHOWN) > 0:
             yield "", f"and {plural(more, 'more time')}"
-    yield "repeats its texts", Foreign(f"no: {record.unsteady}", FACT) if record.unsteady else "yes"
+    steady = "no difference seen at temperature 0, outside rows about earlier and other requests"
+    yield (
+        "repeats its texts",
+        Foreign(f"no: {record.unsteady}", FACT) if record.unsteady else steady,
+    )
     yield "seed of the prompts", str(facts.seed)
     yield "time", f"{facts.seconds:.0f} s"
     yield (

@@ -64,7 +64,7 @@ from harness.conformance.tokens import TokenCounts, TokenizerProblem
 from harness.forms.digest import sha256
 from harness.forms.source import real_place
 from harness.forms.strict_json import strict_json
-from harness.forms.text import plural
+from harness.forms.text import plural, visible
 from harness.record.environment import capture
 from harness.record.facts import SignerFacts
 from harness.record.model import PATH as RECORD_PATH
@@ -460,7 +460,8 @@ class RowsAsking:
         for row in record.rows:
             told = self._told.get(row.name, row.word)
             if row.word != told:
-                self._account(f"{row.name:<19} {row.word}, not {told}: {row.fact}")
+                # A fact may have a text of the server in it.
+                self._account(visible(f"{row.name:<19} {row.word}, not {told}: {row.fact}"))
 
     def _at(
         self, row: ConformanceRow, where: Where, files: dict[str, list[HTTPExchange]]

@@ -72,7 +72,7 @@ def _question(record: ConformanceRecord) -> Terms:
             f" server: {', '.join(lost) or 'none'}. CONFORMS only on this server:"
             f" {', '.join(gained) or 'none'}."
         )
-        rows.append(("Against", Text(Foreign(against.server), text)))
+        rows.append(("Against", Text(Verbatim(against.server), text)))
     return Terms(tuple(rows))
 
 

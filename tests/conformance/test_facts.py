@@ -250,6 +250,7 @@ def test_who_waits_for_an_answer_that_comes_at_its_end_is_seen(correct: str) -> 
     assert (found.word, found.about) == ("VIOLATES", "blocked"), found.fact
 
 
+@pytest.mark.slow
 def test_a_fast_server_is_asked_for_an_answer_that_takes_time(correct: str) -> None:
     """`health` makes the answer longer until somebody could wait for it."""
 

@@ -107,6 +107,8 @@ def test_what_servers_break_is_grouped_and_verified(
     assert any('"n": 2' in line for line in group.curls)
     text = (finished.folder / "report.md").read_text()
     assert "1 kind of violation on 1 of 2 tested servers; 2 servers could not be tested." in text
+    assert "http:\\//" not in text
+    assert text.count("`http://127.0.0.1:") >= 3
     assert verified(finished.folder, key).ok
     part = finished.folder / "evidence/parts/server-2-plain.rankproof.tar.xz"
     public = key.with_suffix(".pub").read_text().split()

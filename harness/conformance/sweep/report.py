@@ -11,7 +11,7 @@ from harness.conformance.screen import FACT as FACT_SHOWN
 from harness.conformance.screen import height, said
 from harness.conformance.sweep.record import PATH as FACTS
 from harness.conformance.sweep.record import ServedRecord, ViolationGroup
-from harness.forms.text import plural, visible
+from harness.forms.text import plural
 from harness.report.blocks import (
     Block,
     BulletList,
@@ -146,7 +146,8 @@ def body(record: ServedRecord) -> Iterator[Block]:
 def _servers(record: ServedRecord) -> Iterator[Block]:
     rows: list[tuple[Part, ...]] = []
     for number, server in enumerate(record.servers, 1):
-        name = Claim(Foreign(server.server, FACT), (Evidence(_path(server.name)),))
+        # Verbatim, so that an address is readable where nobody renders the report.
+        name = Claim(Verbatim(server.server, limit=FACT), (Evidence(_path(server.name)),))
         versions = ", ".join(f"{one} {version}" for one, version in server.versions.items())
         words = list(server.words.values())
         verdict: Part = Strong(server.verdict)
@@ -158,7 +159,7 @@ def _servers(record: ServedRecord) -> Iterator[Block]:
 
 
 def _group(record: ServedRecord, group: ViolationGroup) -> Iterator[Block]:
-    yield Heading(3, f"{visible(group.engine)}: {group.row}")
+    yield Heading(3, Text(Verbatim(group.engine), f": {group.row}"))
     evidence = (Evidence(_path(group.evidence)),)
     items: list[Part] = [
         Text("promise: ", group.promises),
