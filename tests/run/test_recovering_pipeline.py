@@ -20,7 +20,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scenarios" / "corruption-and-recovery" / "local.py"
 # Seconds in which a stage has to come back: enough on a busy machine, and few where none does.
-ENOUGH, FEW = "30", "4"
+ENOUGH, FEW = "30", "8"
 
 pytestmark = pytest.mark.slow
 

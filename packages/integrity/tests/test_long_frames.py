@@ -46,6 +46,9 @@ class Nobody:
     def wake(self) -> None:
         pass
 
+    def arrived(self) -> None:
+        pass
+
 
 def packed(kind: Kind, data: bytes, **given: Any) -> bytes:
     """A frame of b's."""

@@ -22,14 +22,14 @@ from rankproof_integrity.problem import Misused, TransferFailed
 from rankproof_integrity.reader import Damaged, Torn
 from rankproof_integrity.wire import StreamWire
 
-LIMITS = TransportLimits(window=2000, message=600)
+LIMITS = TransportLimits(window=8000, message=600)
 
 
 def joined() -> Conversation:
     """A node that knows its peer, has sent two messages and taken three."""
     talk = Conversation(node="a", peer="b", epoch=5, limits=LIMITS, monitor=NetworkHealthMonitor())
     talk.begin(now=1.0)
-    talk.came(header(Kind.HELLO, 2000, b"b\na"), memoryview(b"b\na"), now=1.0)
+    talk.came(header(Kind.HELLO, 8000, b"b\na"), memoryview(b"b\na"), now=1.0)
     talk.offer(b"first", now=1.0)
     talk.offer(b"second", now=1.0)
     drained(talk)
@@ -105,7 +105,7 @@ CAME = {
     "a goodbye": (header(Kind.BYE, 3, b""), b""),
     "a question": (header(Kind.ACK, 9, b"", flags=frame.ASKS), b""),
     "a failure": (header(Kind.FAIL, 0, b"why"), b"why"),
-    "a greeting": (header(Kind.HELLO, 2000, b"b\na"), b"b\na"),
+    "a greeting": (header(Kind.HELLO, 8000, b"b\na"), b"b\na"),
 }
 BEFORE = {
     "nothing": None,
@@ -161,7 +161,7 @@ STATES = {
     "a new connection": anew,
     "a question that is due": lambda talk: talk.hurry(),
     "a greeting that waits for its answer": lambda talk: talk.came(
-        header(Kind.HELLO, 2000, b"b\na", flags=frame.UNHEARD, toward=5),
+        header(Kind.HELLO, 8000, b"b\na", flags=frame.UNHEARD, toward=5),
         memoryview(b"b\na"),
         now=1.15,
     ),
@@ -175,8 +175,8 @@ STATES = {
         header(Kind.BYE, 3, b""), memoryview(b""), now=1.15
     ),
     "an error": lambda talk: talk.came(header(Kind.FAIL, 0, b"why"), memoryview(b"why"), now=1.15),
-    "three that fill the window": lambda talk: (
-        [talk.offer(bytes(550), now=1.15) for _ in range(3)] and drained(talk)
+    "some that fill the window": lambda talk: (
+        [talk.offer(bytes(600), now=1.15) for _ in range(7)] and drained(talk)
     ),
 }
 
@@ -266,6 +266,9 @@ class Attends:
     def wake(self) -> None:
         pass
 
+    def arrived(self) -> None:
+        pass
+
 
 @contextmanager
 def in_turn() -> Iterator[tuple[Line, Attends, socket.socket]]:
@@ -276,7 +279,7 @@ def in_turn() -> Iterator[tuple[Line, Attends, socket.socket]]:
     near, far = socket.socketpair()
     attends = Attends()
     line = Line(joined(), attendant=attends)
-    greeting = header(Kind.HELLO, 2000, b"b\na", toward=5, acknowledged=2, taken=2)
+    greeting = header(Kind.HELLO, 8000, b"b\na", toward=5, acknowledged=2, taken=2)
     line.take_wire(StreamWire(near, longest=600), greeting, memoryview(b"b\na"))
     line.attend(ready=False)
     for number in range(3, 10):

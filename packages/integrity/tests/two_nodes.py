@@ -17,7 +17,7 @@ from rankproof_integrity.incoming import Message
 from rankproof_integrity.link import NetworkHealthMonitor, TransportLimits
 from rankproof_integrity.problem import MessageLost, PeerRestarted, TransferFailed
 
-LIMITS = TransportLimits(window=2000, message=600, deadline=30, silence=2, shortest=0.05)
+LIMITS = TransportLimits(window=4000, message=600, deadline=30, silence=2, shortest=0.05)
 NODES = st.sampled_from(["a", "b"])
 OTHER = {"a": "b", "b": "a"}
 

@@ -584,13 +584,13 @@ class AsyncTransport:
         return link
 
     def _demand_open(self) -> None:
-        if self._closed:
-            raise Misused(f"the transport of {self.node} is closed")
         if self._process != os.getpid():
             raise Misused(
                 f"the transport of {self.node} belongs to process {self._process}, from which this"
                 " process was forked; create another transport here, with a greater epoch"
             )
+        if self._closed:
+            raise Misused(f"the transport of {self.node} is closed")
 
     def _link(self, peer: NodeId) -> _Link:
         self._demand_open()

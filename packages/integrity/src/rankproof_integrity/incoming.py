@@ -314,7 +314,7 @@ class IncomingFrames:
             return None
         found = self.waiting[at]
         parts = found.parts
-        whole = parts[0] if len(parts) == 1 else bytearray().join(parts)
+        whole = parts[0] if len(parts) == 1 else _joined(parts)
         del self.waiting[at]
         self._held -= found.size
         if self.waiting:
@@ -330,3 +330,12 @@ class IncomingFrames:
             if name == stream:
                 return at
         return None
+
+
+def _joined(parts: list[Any]) -> bytearray:
+    whole = bytearray(sum(map(len, parts)))
+    at = 0
+    for part in parts:
+        whole[at : at + len(part)] = part
+        at += len(part)
+    return whole
