@@ -229,7 +229,8 @@ def test_another_group_than_the_world_is_refused(
     rendezvous = {"places": [["127.0.0.1", port]] * 2, "held": held.detach(), "across": False}
     spec = _spec(tmp_path, {**rendezvous, "turn": None, "tables": None, "door": None})
     with pytest.raises(
-        mlx_ring_inside.NotTheRing, match=f"{found[0]} of {found[1]}, but it was started as rank 1 of 2"
+        mlx_ring_inside.NotTheRing,
+        match=f"{found[0]} of {found[1]}, but it was started as rank 1 of 2",
     ):
         mlx_ring_inside.join(spec)
 

@@ -44,9 +44,9 @@ _PARSED = ("tool_calls", "function_call", "reasoning", "reasoning_content", "ref
 class CheckedStream:
     """Chunks of one request, checked one by one. Not for several threads at once.
 
-        stream = CheckedStream(**spelling)       # spelling = spells(tokenizer), once for the server
-        send(stream.check(chunk))                # for each chunk
-        stream.finish()                          # at the end
+        stream = CheckedStream(**spelling)  # spelling = spells(tokenizer), once for the server
+        send(stream.check(chunk))  # for each chunk
+        stream.finish()  # at the end
 
     Or `CheckedStream(chunks, **spelling)` is iterated in place of the chunks, also with `async
     for`.
