@@ -19,6 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from harness.engines import decoders
 from harness.engines.models import EXPERTS, HEADS, LAYERS, ModelError, number_of
 from harness.forms.distribution import absence
 
@@ -26,10 +27,10 @@ ENGINES = ("hf-single", "hf-tensor", "hf-pipeline", "mlx-single", "mlx-tensor", 
 LIBRARIES = {"hf": "transformers", "mlx": "mlx-lm"}
 PACKAGES = {"hf": "transformers", "mlx": "mlx_lm"}
 PIPELINE = "PipelineMixin"
-CACHE = "past_key_values"
-NUMBERS = ("Linear", "Parameter")
 # mlx-lm's other names of architectures: of a `model_type`, or of one with the class of config.json.
 REMAPPINGS = ("MODEL_REMAPPING", "MODEL_ARCHITECTURE_REMAPPING")
+# What stands in a plan of transformers for the number of a layer.
+OF_EACH_LAYER = "*"
 # What the grouped product that transformers' experts use asks of the bytes of a row.
 ALIGNED = 16
 
@@ -43,8 +44,8 @@ class Offer:
         tensor: whether it has a plan by which the layers are split.
         heads: whether that plan gives each rank some of the heads; others leave attention whole, or
             gather it.
-        head: whether it splits the matrix behind the layers, which makes a plan where there is none
-            for the layers.
+        head: whether it splits the matrix behind the layers, or the embedding before them, which
+            makes a plan where there is none for the layers.
         pipeline: whether it can split by layers itself.
         architecture: the class of transformers that has it.
         wants: keys of config.json without which it raises; of some architectures releases of
@@ -78,10 +79,16 @@ def refusal(engine: str, config: Mapping[str, Any], *, ranks: int, dtype: str = 
     called = f"{LIBRARIES[library]} {installed(library)}"
     if not offer.single:
         return f"{called} has no causal language model {_kind_that_lacks(library, config)}"
+    if library == "hf" and (why := _unlike_a_decoder(config, offer.architecture)):
+        return f"{called}: {why}"
+    unsplittable = (
+        decoders.unsplittable(_folder("hf"), offer.architecture) if library == "hf" else ""
+    )
     is_of_head = sharding == "tensor" and offer.head and not offer.tensor
     if sharding == "tensor" and not offer.tensor and not is_of_head:
         if library == "hf":
-            return f"{called} has no tensor-parallel plan for the layers of {kind}; use hf-pipeline"
+            other = "hf-single" if unsplittable else "hf-pipeline"
+            return f"{called} has no tensor-parallel plan for the layers of {kind}; use {other}"
         return f"{called} cannot split the layers of {kind}; use mlx-single"
     if sharding == "pipeline" and not offer.pipeline:
         other = "mlx-tensor" if offer.tensor else "mlx-single"
@@ -89,10 +96,8 @@ def refusal(engine: str, config: Mapping[str, Any], *, ranks: int, dtype: str = 
     lacking = [key for key in offer.wants if key not in config]
     if lacking and "text_config" not in config:
         return f"{called} needs {lacking[0]} in the config.json of {kind}, which lacks it; add it"
-    if library == "hf" and (why := _unlike_a_decoder(config, offer.architecture)):
-        return f"{called}: {why}"
-    if engine == "hf-pipeline" and (why := unsplittable(_folder(library), offer.architecture)):
-        return f"{called}: {why}; use {'hf-tensor' if offer.tensor else 'hf-single'}"
+    if engine == "hf-pipeline" and unsplittable:
+        return f"{called}: {unsplittable}; use {'hf-tensor' if offer.tensor else 'hf-single'}"
     text = config.get("text_config") or config
     if (
         library == "mlx"
@@ -145,13 +150,12 @@ def _unlike_a_decoder(config: Mapping[str, Any], architecture: str) -> str:
 
     Empty where it is the same.
     """
-    if not config.get("is_decoder") and is_told_to_decode(_folder("hf"), architecture):
+    if not config.get("is_decoder") and decoders.is_told_to_decode(_folder("hf"), architecture):
         return (
             f"{architecture} also attends to later tokens unless config.json has is_decoder: true;"
             " add it if the model was trained as a decoder"
         )
-    why = stateful(_folder("hf"), architecture)
-    return f"{why}; the hf engines continue from a KV cache" if why else ""
+    return decoders.without_cache(_folder("hf"), architecture)
 
 
 def is_without_gpu() -> bool:
@@ -253,22 +257,27 @@ def _of_transformers(folder: Path) -> Iterator[tuple[str, Offer]]:
     _, _, rest = auto.partition("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES")
     known = dict(re.findall(r'\(\s*"([^"]+)",\s*"([^"]+)"\s*\)', rest.partition("\n)")[0]))
     planned = dict[str, bool]()
+    beside = set[str]()
     for path in (folder / "models").glob("*/configuration_*.py"):
         data = path.read_bytes()
         for node in ast.parse(data).body if b"base_model_tp_plan" in data else ():
             if isinstance(node, ast.ClassDef):
                 values = _assigned(node)
                 kind = values.get("model_type")
-                plan = values.get("base_model_tp_plan")
-                if isinstance(kind, ast.Constant) and _is_full(plan):
-                    planned[str(kind.value)] = _is_by_heads(plan)
+                rules = _rules(values.get("base_model_tp_plan"))
+                if not isinstance(kind, ast.Constant):
+                    continue
+                if rules is None or any(OF_EACH_LAYER in name for name in rules):
+                    planned[str(kind.value)] = _is_by_heads(rules)
+                elif rules:
+                    beside.add(str(kind.value))
     of_heads = set(_with_a_head_that_is_split(folder / "models"))
     for kind, architecture in known.items():
         offer = Offer(
             single=True,
             tensor=kind in planned,
             heads=planned.get(kind, True),
-            head=architecture in of_heads,
+            head=architecture in of_heads or kind in beside,
             pipeline=True,  # ours, which takes any decoder but those that are `unsplittable`
             architecture=architecture,
         )
@@ -290,16 +299,24 @@ def _with_a_head_that_is_split(models: Path) -> Iterator[str]:
                 yield name
 
 
-def _is_by_heads(plan: ast.expr | None) -> bool:
-    """Return whether a plan of transformers gives each rank some of the heads.
+def _rules(plan: ast.expr | None) -> Mapping[str, str] | None:
+    """Return the rules of a plan of transformers: what is split, and how.
 
-    Also where it cannot be read.
+    Empty where there is no plan; None where it cannot be read.
     """
     try:
         rules: Any = ast.literal_eval(plan) if plan is not None else {}
     except ValueError:
-        return True
-    return any("att" in name and how == "colwise" for name, how in rules.items())
+        return None
+    return rules or {}
+
+
+def _is_by_heads(rules: Mapping[str, str] | None) -> bool:
+    """Return whether a plan of transformers gives each rank some of the heads.
+
+    Also where it cannot be read.
+    """
+    return rules is None or any("att" in name and how == "colwise" for name, how in rules.items())
 
 
 def _of_mlx_lm(folder: Path) -> Iterator[tuple[str, Offer]]:
@@ -349,7 +366,7 @@ def _of_module(name: str, trees: Mapping[str, ast.Module]) -> Offer | None:
     )
     return Offer(
         single=True,
-        tensor=_method(whole, "shard") is not None or any(offer.tensor for offer in above),
+        tensor=decoders.method(whole, "shard") is not None or any(offer.tensor for offer in above),
         pipeline=is_mixed or any(offer.pipeline for offer in above),
         wants=tuple(_without_default(classes["ModelArgs"])),
     )
@@ -374,125 +391,3 @@ def _assigned(node: ast.ClassDef) -> dict[str, ast.expr | None]:
             ):
                 values[name] = value
     return values
-
-
-def _is_full(node: ast.expr | None) -> bool:
-    """Return whether an assignment has another value than None and an empty mapping."""
-    match node:
-        case None | ast.Constant(value=None) | ast.Dict(keys=[]):
-            return False
-    return True
-
-
-def stateful(folder: Path, architecture: str) -> str:
-    """Return why a decoder cannot go on from a KV cache, as all engines of transformers have it do.
-
-    Empty where it may.
-
-    Args:
-        folder: of the package transformers.
-        architecture: the class of its causal language model, such as `LlamaForCausalLM`.
-    """
-    forward = _method(_classes(folder, architecture).get(architecture), "forward")
-    if forward is None or CACHE in _parameters(forward):
-        return ""
-    return f"{architecture} does not accept {CACHE}, because its state is not a KV cache"
-
-
-def is_told_to_decode(folder: Path, architecture: str) -> bool:
-    """Return whether a model looks at the tokens that follow as well unless its configuration has
-    `is_decoder` (BERT's kin).
-
-    transformers only logs it; what such a model says of a prompt is another thing when it is read
-    in chunks.
-    """
-    constructor = _method(_classes(folder, architecture).get(architecture), "__init__")
-    return constructor is not None and any(
-        isinstance(node, ast.If)
-        and ast.unparse(node.test) in ("not config.is_decoder", "not self.config.is_decoder")
-        for node in ast.walk(constructor)
-    )
-
-
-def unsplittable(folder: Path, architecture: str) -> str:
-    """Return what lies beside the layers of a decoder and belongs to no stage.
-
-    Empty where all is known, or in doubt.
-    """
-    classes = _classes(folder, architecture)
-    holder = _holder(classes, architecture)
-    if holder is None:
-        return ""
-    before = True
-    for name, kind in _made(holder):
-        if kind == "ModuleList":
-            before = False
-        elif "norm" in kind.lower():
-            if before != ("embed" in name):
-                return f"{holder.name} creates {name} {'before' if before else 'after'} its layers"
-        elif kind == "Linear":
-            return f"{holder.name} has {name}, a matrix outside its layers"
-        elif kind in classes and _is_embedding(classes[kind]):
-            forward = _method(classes[kind], "forward")
-            if forward is not None and len(_parameters(forward)) > 1:
-                return f"{holder.name} has {name} ({kind}), which needs more than the positions"
-        elif kind in classes and any(inner in NUMBERS for _, inner in _made(classes[kind])):
-            return f"{holder.name} has {name} ({kind}), which has parameters outside its layers"
-    return ""
-
-
-def _holder(
-    classes: dict[str, ast.ClassDef], name: str, seen: frozenset[str] = frozenset()
-) -> ast.ClassDef | None:
-    """Return the class that has the layers: of what a class makes, and of what that makes, the
-    first with a list.
-    """
-    if name not in classes or name in seen:
-        return None
-    kinds = [kind for _, kind in _made(classes[name])]
-    if "ModuleList" in kinds:
-        return classes[name]
-    holders = (_holder(classes, kind, seen | {name}) for kind in kinds)
-    return next((holder for holder in holders if holder is not None), None)
-
-
-def _made(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
-    """Yield what its constructor makes in every case: attribute and the class it is of."""
-    constructor = _method(node, "__init__")
-    for statement in constructor.body if constructor is not None else ():
-        match statement:
-            case (
-                ast.Assign(targets=[ast.Attribute(attr=name), *_], value=ast.Call(func=called))
-                | ast.AnnAssign(target=ast.Attribute(attr=name), value=ast.Call(func=called))
-            ):
-                yield name, getattr(called, "attr", getattr(called, "id", ""))
-
-
-def _is_embedding(node: ast.ClassDef) -> bool:
-    return any(isinstance(base, ast.Attribute) and base.attr == "Embedding" for base in node.bases)
-
-
-def _method(node: ast.ClassDef | None, name: str) -> ast.FunctionDef | None:
-    for function in node.body if node is not None else ():
-        if isinstance(function, ast.FunctionDef) and function.name == name:
-            return function
-    return None
-
-
-def _parameters(function: ast.FunctionDef) -> list[str]:
-    arguments = (*function.args.args, *function.args.kwonlyargs)
-    return [argument.arg for argument in arguments if argument.arg != "self"]
-
-
-@cache
-def _classes(folder: Path, architecture: str) -> dict[str, ast.ClassDef]:
-    """Return the classes of the file in which an architecture is; none where no file has it."""
-    stem = re.sub(r"(?:ForCausalLM|LMHeadModel)$", "", architecture).lower()
-    files = (folder / "models").glob("*/modeling_*.py")
-    # Where it most likely is comes first.
-    for path in sorted(files, key=lambda path: path.parent.name.replace("_", "") != stem):
-        data = path.read_bytes()
-        if f"\nclass {architecture}(".encode() in data:
-            body = ast.parse(data).body
-            return {node.name: node for node in body if isinstance(node, ast.ClassDef)}
-    return {}

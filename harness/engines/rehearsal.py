@@ -187,7 +187,7 @@ def _sentence(engine: str, what: str, complaint: Complaint) -> str:
     called = f"{library} {_release(library)}"
     if what == IN_CHUNKS:
         return (
-            f"{called} returns different results when this model reads the prompt in chunks (tested"
+            f"the hf engines refuse to read prompts of this model in chunks with {called} (tested"
             f" without weights): {complaint.why}"
         )
     who = f"{engine} refuses" if complaint.is_ours else f"{called} fails on"

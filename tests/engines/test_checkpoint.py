@@ -149,7 +149,7 @@ def test_a_cell_is_refused_before_a_world_is_started(tmp_path: Path) -> None:
     )
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-4])
-    assert "is truncated" in refusal(folder, "hf-tensor")
+    assert "is truncated: it has" in refusal(folder, "hf-tensor")
 
 
 def test_a_model_without_a_tokenizer_is_asked_in_ids_alone(tmp_path: Path) -> None:

@@ -75,3 +75,18 @@ def test_a_layer_that_begins_anew_with_a_chunk_is_named(inside: bool) -> None:
         origins.Forgetful, match="ignores the state of layer 1 when it processes the second chunk"
     ):
         read("goes-on", "begins-anew", inside=inside).demand_memory()
+
+
+def test_a_layer_that_runs_several_times_in_a_step_is_followed_by_steps() -> None:
+    """The second run of Dory's layers in the first chunk was taken for the second chunk, which
+    reads nothing that is kept: whoever read in chunks was refused.
+    """
+    layer = Layer("goes-on")
+    cache = SimpleNamespace(layers=[layer.kept])
+    with torch.no_grad(), origins.ChunkOrigins([layer]) as followed:
+        for tokens in (8, 8, 1):
+            followed.step_from(cache)
+            state = torch.ones(tokens, 4)
+            for _ in range(2):
+                state = layer(state)
+    followed.demand_memory()

@@ -207,8 +207,8 @@ def test_a_ring_of_one_rank_waits_for_itself() -> None:
             "hf-pipeline",
             "opt",
             (
-                "has embed_positions (OPTLearnedPositionalEmbedding), which needs more than the"
-                " positions"
+                "has embed_positions (OPTLearnedPositionalEmbedding), whose forward takes"
+                " attention_mask and "
             ),
         ),
         (
@@ -216,8 +216,7 @@ def test_a_ring_of_one_rank_waits_for_itself() -> None:
             "gemma3n_text",
             "has per_layer_model_projection, a matrix outside its layers",
         ),
-        ("hf-pipeline", "mamba", "does not accept past_key_values"),
-        ("hf-single", "mamba", "does not accept past_key_values"),
+        ("hf-tensor", "opt", "has no tensor-parallel plan for the layers of opt; use hf-single"),
         ("hf-single", "opt", ""),
         ("hf-pipeline", "bloom", ""),
         ("hf-pipeline", "gpt2", ""),
@@ -226,9 +225,9 @@ def test_a_ring_of_one_rank_waits_for_itself() -> None:
 def test_a_decoder_that_is_not_only_layers_is_refused_before_anything_runs(
     engine: str, kind: str, says: str
 ) -> None:
-    """By the library's files: what stands beside the layers, or in place of a KV cache.
+    """By the library's files: what stands beside the layers. Others are left alone.
 
-    Others are left alone.
+    Where tensors are not split, hf-pipeline is named only if it takes the decoder.
     """
     found = refusal(engine, {"model_type": kind, "num_hidden_layers": 2}, ranks=2)
     assert says in found if says else not found
@@ -268,7 +267,8 @@ def test_a_number_for_each_layer_is_no_bug_of_ours(engine: str, ranks: int) -> N
 def test_a_plan_for_the_head_alone_leaves_heads_and_experts_whole(kind: str) -> None:
     """transformers ran them, and they were refused.
 
-    What is whole on every rank need not be divided by their number.
+    What is whole on every rank need not be divided by their number. In transformers 5.24.0 these
+    plans split the embedding too.
     """
     config = {
         "model_type": kind,
@@ -278,6 +278,40 @@ def test_a_plan_for_the_head_alone_leaves_heads_and_experts_whole(kind: str) -> 
     }
     config |= {"num_local_experts": 4, "intermediate_size": 48}
     assert refusal("hf-tensor", config, ranks=4, dtype="bfloat16") == ""
+
+
+def of_files(folder: Path, kind: str, plan: str) -> Offer:
+    """What is read of a release of transformers that has one architecture, with a plan."""
+    auto = folder / "models" / "auto" / "modeling_auto.py"
+    auto.parent.mkdir(parents=True)
+    auto.write_text(f'MODEL_FOR_CAUSAL_LM_MAPPING_NAMES = [\n    ("{kind}", "OneForCausalLM"),\n)')
+    place = folder / "models" / "one"
+    place.mkdir()
+    (place / "modeling_one.py").write_text("class OneForCausalLM(PreTrained):\n    pass\n")
+    (place / "configuration_one.py").write_text(
+        f'class One(Config):\n    model_type = "{kind}"\n    base_model_tp_plan = {plan}\n'
+    )
+    return dict(vars(installed_offers)["_of_transformers"](folder))[kind]
+
+
+@pytest.mark.parametrize(
+    ("plan", "tensor", "heads", "head"),
+    [
+        ("None", False, True, False),
+        ('{"embed_tokens": "embedding_rowwise"}', False, True, True),
+        ('{"layers.*.self_attn.q_proj": "colwise"}', True, True, False),
+        ('{"embed_tokens": "embedding_rowwise", "layers.*.mlp": "rowwise"}', True, False, False),
+        ("made_elsewhere()", True, True, False),
+    ],
+)
+def test_a_plan_splits_layers_where_a_rule_names_each_layer(
+    plan: str, tensor: bool, heads: bool, head: bool, tmp_path: Path
+) -> None:
+    """transformers 5.24.0 gave GPT-OSS a plan for the embedding alone: its experts, which are whole
+    on every rank, were counted as if they were split.
+    """
+    found = of_files(tmp_path, "one", plan)
+    assert (found.tensor, found.heads, found.head) == (tensor, heads, head)
 
 
 WRAPPED = {"text_config": {"model_type": "llama", "num_attention_heads": 4}}
@@ -428,7 +462,8 @@ def test_what_was_read_is_what_the_libraries_say() -> None:
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
 
     assert offers("hf").keys() == CAUSAL.keys()
-    planned = {kind for kind in CAUSAL if getattr(CONFIG_MAPPING[kind], "base_model_tp_plan", None)}
+    plans = {kind: getattr(CONFIG_MAPPING[kind], "base_model_tp_plan", None) for kind in CAUSAL}
+    planned = {kind for kind, plan in plans.items() if any("*" in name for name in plan or ())}
     assert {kind for kind, one in offers("hf").items() if one.tensor} == planned
     assert len(planned) > 50
     seen = 0

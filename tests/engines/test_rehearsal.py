@@ -80,7 +80,7 @@ FAILING: list[tuple[str, str, dict[str, Any], str]] = [
         "hf-pipeline",
         "longcat_flash",
         {**EXPERTS, **LATENT, "num_layers": 2},
-        "has 2 layers, but 4 in its cache",
+        "has 2 layers, but num_hidden_layers of its configuration is 4",
     ),
 ]
 # Of these it is not the library that raises.
@@ -275,7 +275,7 @@ def test_chunks_are_refused_of_a_model_that_begins_anew_with_each(
     ):
         why = refuses(arguments(**given), {"model": folder}, 1)
         assert (
-            "returns different results when this model reads the prompt in chunks" in why
+            "the hf engines refuse to read prompts of this model in chunks" in why
         ) == is_refused
         assert ("ignores the recurrent_states of layer 0" in why) == is_refused
     found, longer = [], {"prompts": [list(range(20, 40))]}

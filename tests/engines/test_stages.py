@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,7 +27,7 @@ class Decoder(torch.nn.Module):  # type: ignore[name-defined,misc]
     def __init__(self, **lists: Any) -> None:
         super().__init__()
         self.config = SimpleNamespace(
-            layer_types=["a", "b", "c", "d"], thetas=[1, 2, 3, 4], **lists
+            layer_types=["a", "b", "c", "d"], thetas=[1, 2, 3, 4], many=4, **lists
         )
         self.embed = torch.nn.Embedding(8, 4)
         self.layers = torch.nn.ModuleList([Layer(4, 4) for _ in range(4)])
@@ -36,7 +37,7 @@ class Decoder(torch.nn.Module):  # type: ignore[name-defined,misc]
     def forward(self, ids: Any, images: Any = None) -> Any:
         state = self.embed(ids)
         before = state * 2
-        for i, layer in enumerate(self.layers[:4]):
+        for i, layer in enumerate(self.layers[: self.config.many]):
             _ = self.config.thetas[i], self.own[i], i == self.shared
             if images is not None and i in range(len(images)):
                 state = state + images[i]
@@ -75,6 +76,65 @@ def test_a_loop_that_tells_layers_their_number_is_refused() -> None:
         stages.cut_by_number(whole, "layers", whole.config, kept=(2, 4), of=4)
 
 
+class Looped(Decoder):
+    """Runs the layers in the middle twice."""
+
+    def forward(self, ids: Any, images: Any = None) -> Any:  # noqa: ARG002 - as above
+        state = self.embed(ids)
+        begin, end = 1, 3
+        for layer in self.layers[:begin]:
+            state = layer(state)
+        for _ in range(2):
+            for layer in self.layers[begin:end]:
+                state = layer(state)
+        for layer in self.layers[end:]:
+            state = layer(state)
+        return state
+
+
+def test_a_loop_over_some_of_the_layers_is_refused() -> None:
+    """A stage of four with one layer each ran every layer once, and nothing failed (Dory)."""
+    whole = Looped()
+    with pytest.raises(
+        ValueError, match=r"Looped uses the indices of its layers \(self\.layers\[:begin\]\)"
+    ):
+        stages.cut_by_number(whole, "layers", whole.config, kept=(2, 4), of=4)
+
+
+class Computed(SimpleNamespace):
+    """A configuration that works out the kinds of layers from their number."""
+
+    @property
+    def layer_types(self) -> list[str]:
+        return [self.kinds[number % len(self.kinds)] for number in range(self.many)]
+
+
+@pytest.mark.parametrize("kinds", ["m", "am"])
+def test_kinds_of_layers_that_cannot_be_set_matter_where_they_differ(kinds: str) -> None:
+    """All of Mamba's are of one kind, which a stage's are too; Jamba's would be those of others."""
+    whole = Decoder()
+    whole.config = Computed(kinds=kinds, many=4, thetas=[1, 2, 3, 4])
+    cut = partial(stages.cut_by_number, whole, "layers", whole.config, kept=(1, 4), of=4)
+    if kinds == "m":
+        cut()
+        assert whole.config.thetas == [2, 3, 4]
+        return
+    with pytest.raises(ValueError, match="Computed does not let layer_types be set to that of one"):
+        cut()
+
+
+def test_a_stage_whose_layers_run_twice_in_a_step_is_refused() -> None:
+    """It would take the hidden state of the stage before for its own."""
+    stage = stages.Stage(origins.Still(None, rank=0, size=2), rank=0, size=2)
+    layer = Layer(4, 4)
+    layer.register_forward_pre_hook(vars(stages.Stage)["_enter"].__get__(stage), with_kwargs=True)
+    for _ in range(2):
+        stage.receive(tokens=1)
+        state = layer(torch.ones(1, 1, 4))
+    with pytest.raises(ValueError, match="runs layer 0 more than once in a step"):
+        layer(state)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("leaks", [False, True])
 def test_what_reaches_a_stage_beside_the_hidden_state_is_seen(leaks: bool) -> None:
@@ -89,7 +149,7 @@ def test_what_reaches_a_stage_beside_the_hidden_state_is_seen(leaks: bool) -> No
         return
     with (
         torch.no_grad(),
-        pytest.raises(origins.StageLeak, match="layer 2 needs more than the hidden state"),
+        pytest.raises(origins.StageLeak, match="layer 2 uses more than the hidden state"),
         origins.StageOrigins(whole.embed, whole.layers, [0, 2]),
     ):
         whole(torch.tensor([1, 2]))

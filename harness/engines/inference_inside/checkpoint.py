@@ -192,7 +192,10 @@ def header(path: Path) -> dict[str, Stored]:
         ) from None
     for name, tensor in tensors.items():
         if tensor.end > many:
-            raise ValueError(f"{path.name} is truncated: it ends inside {name}; fetch it again")
+            raise ValueError(
+                f"{path.name} is truncated: it has {many} bytes, but its header places {name} up to"
+                f" byte {tensor.end}; fetch it again"
+            )
         if (
             tensor.end - tensor.begin != math.prod(tensor.shape) * WIDTHS.get(tensor.dtype, 0)
             and tensor.dtype in WIDTHS

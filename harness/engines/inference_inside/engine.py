@@ -299,6 +299,6 @@ def demand_rows(prompts: Sequence[Sequence[int]], rows: int) -> None:
         if odd := [token for token in prompt if not 0 <= token < rows]:
             raise ValueError(
                 f"prompt {number} contains the token {odd[0]}, but the model has only {rows}"
-                " embedding rows. Its tokenizer belongs to a different model, or has added tokens"
-                " without an embedding"
+                f" embedding rows; use ids from 0 to {rows - 1}, or a tokenizer whose ids all have"
+                " a row"
             )

@@ -188,8 +188,7 @@ class Carried(Handover):
         if len(came) != state.nbytes:
             raise self._out_of_step(
                 f"{len(came)} bytes arrived from rank {self._rank - 1}, but a hidden state of"
-                f" {state.nbytes} bytes was expected, so the two stages are processing different"
-                " tokens"
+                f" {state.nbytes} bytes was expected"
             )
         room, view = self._room_of(state)
         view[:] = came

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from . import checkpoint, defects_hf, session, stages
+from . import checkpoint, defects_hf, kv_cache, session, stages
 from .choices import Margins, Routers
 from .engine import LibraryPlan, Piece, Request, SumOrder, products, takes_a_request
 from .handover import Handover, handover
@@ -57,6 +57,7 @@ class Transformers(TorchDecoder):
         self._handover = handover or Handover(distributed, rank=rank, size=size)
         self._stage: stages.Stage | None = None
         self._cache: Any = None
+        self._takes_cache = ""  # by which parameter
         self._seen = 0
         self._tokens = 0
         self._padding = 0
@@ -83,6 +84,7 @@ class Transformers(TorchDecoder):
         self._shapes = checkpoint.shapes(folder)
         self.rows = text.vocab_size
         self._load_model(folder, config, DTYPES[dtype])
+        self._takes_cache = kv_cache.cache_parameter(type(self.model))
         self.model.eval()
         self.layers = list(stages.layers_of(self.model))
         if defect != "none":
@@ -182,7 +184,7 @@ class Transformers(TorchDecoder):
             arguments = {
                 "input_ids": given,
                 "position_ids": places,
-                "past_key_values": self._cache,
+                self._takes_cache: self._cache,
                 "use_cache": True,
                 **more,
             }
@@ -194,6 +196,10 @@ class Transformers(TorchDecoder):
                 logits = self.model(**arguments).logits
             if self._stage is not None:
                 self._stage.send()
+            elif self._seen == 0:  # the layers of a stage may have nothing to keep
+                kv_cache.demand_kept(
+                    self._cache, architecture=self.architecture, parameter=self._takes_cache
+                )
         self._seen += len(ids)
         if not self.has_logits:
             return None
@@ -294,7 +300,8 @@ def refuse_tensor(config: Any, size: int) -> None:
         if _has_plan_of_head(config):
             return  # layers are whole on every rank
         raise ValueError(
-            f"transformers has no tensor-parallel plan for {config.model_type}; use hf-pipeline"
+            f"transformers has no tensor-parallel plan for {config.model_type}; use hf-single or"
+            " hf-pipeline"
         )
     if not any("att" in name and how == "colwise" for name, how in plan.items()):
         return  # attention is whole on every rank, or is gathered

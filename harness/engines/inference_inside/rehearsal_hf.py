@@ -122,6 +122,8 @@ def _loaded(
     import transformers
 
     stages.read = _read
+    # Dory copies what its cache has for a layer.
+    fake_tensor.FakeTensor.__deepcopy__ = _copied  # type: ignore[method-assign]
     auto: Any = transformers.AutoModelForCausalLM
     auto.from_pretrained = _loader(auto)
     still = Still(distributed, rank=rank, size=size)
@@ -155,6 +157,13 @@ def _read(folder: str, *, skip: Callable[[str], bool]) -> dict[str, Tensor]:
         for name, tensor in checkpoint.stored(folder).items()
         if not skip(name)
     }
+
+
+def _copied(tensor: Tensor, memo: dict[int, Any]) -> Tensor:
+    """Return a copy of a tensor without numbers; torch's own copies the storage, and crashes."""
+    copy = tensor.clone()
+    memo[id(tensor)] = copy
+    return copy
 
 
 def _loader(auto: Any) -> Callable[..., Any]:
@@ -304,7 +313,8 @@ class ChunkOrigins(Origins):  # type: ignore[no-untyped-call]
 
     def __init__(self, layers: Sequence[nn.Module]) -> None:
         super().__init__()
-        self._seen: defaultdict[int, list[frozenset[int]]] = defaultdict(list)
+        # Of each step, what each layer made its outputs of: some decoders run a layer several times.
+        self._seen: list[defaultdict[int, frozenset[int]]] = []
         self._names: list[str] = []
         self._layers = layers
         for number, layer in enumerate(layers):
@@ -316,6 +326,7 @@ class ChunkOrigins(Origins):  # type: ignore[no-untyped-call]
         in each step.
         """
         self._names = []
+        self._seen.append(defaultdict(frozenset))
         kept_of = [(number, kept) for number, kept in enumerate(getattr(cache, "layers", ()))]
         kept_of += [
             (number, module)
@@ -336,7 +347,7 @@ class ChunkOrigins(Origins):  # type: ignore[no-untyped-call]
 
     def _left(self, number: int) -> Any:
         def leave(_module: nn.Module, _given: Any, output: Any) -> None:
-            self._seen[number].append(self.of(output))
+            self._seen[-1][number] |= self.of(output)
 
         return leave
 
@@ -346,12 +357,13 @@ class ChunkOrigins(Origins):  # type: ignore[no-untyped-call]
         Raises:
             Forgetful: a layer does otherwise.
         """
-        for _, (_, chunk, token, *_) in sorted(self._seen.items()):
-            if lost := sorted(token - chunk):
+        _, chunk, token = self._seen
+        for number in sorted(token):
+            if lost := sorted(token[number] - chunk[number]):
                 raise Forgetful(
                     f"the model ignores the {self._names[lost[0]]} when it processes the second"
-                    " chunk of a prompt; set prefill_chunk: 0 for the ranks, and envelope: unchunked"
-                    " for the reference"
+                    " chunk of a prompt, but not when it processes a single token; set"
+                    " prefill_chunk: 0 for the ranks, and envelope: unchunked for the reference"
                 )
 
 
@@ -396,7 +408,7 @@ class StageOrigins(Origins):  # type: ignore[no-untyped-call]
         def leave(_module: nn.Module, _given: Any, output: Any) -> None:
             if others := self.of(output) - {stage}:
                 raise StageLeak(
-                    f"layer {number} needs more than the hidden state from the layers of stage"
+                    f"layer {number} uses more than the hidden state from the layers of stage"
                     f" {min(others)}, so hf-pipeline cannot split the model"
                 )
 

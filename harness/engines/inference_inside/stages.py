@@ -47,6 +47,7 @@ class Stage:
         self._end = 0
         self.altered: Callable[[Tensor], Tensor] | None = None
         self._received: Tensor | None = None
+        self._has_run = False  # its first layer, in this step
         self._left: Tensor | None = None
         self._like = torch.zeros(0)
         self._prefix = ""
@@ -84,8 +85,8 @@ class Stage:
         many = len(skeleton.get_submodule(path))
         if many != number:
             raise ValueError(
-                f"{type(skeleton).__name__} has {many} layers, but its cache has {number}, so"
-                " hf-pipeline cannot split it"
+                f"{type(skeleton).__name__} has {many} layers, but num_hidden_layers of its"
+                f" configuration is {number}, so hf-pipeline cannot split it"
             )
         self._prefix = f"{path}."
         foreign = [
@@ -151,6 +152,7 @@ class Stage:
 
     def receive(self, *, tokens: int) -> None:
         """Take the hidden state `[1, tokens, width]` of the stage before."""
+        self._has_run = False
         if not self.is_first:
             self._received = self._like.new_empty(1, tokens, self._like.shape[2])
             self._handover.receive(self._received)
@@ -158,6 +160,12 @@ class Stage:
                 self._received = self.altered(self._received)
 
     def _enter(self, _module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        if self._has_run:
+            raise ValueError(
+                f"the decoder runs layer {self.first} more than once in a step, so hf-pipeline"
+                " cannot split it"
+            )
+        self._has_run = True
         if self._received is None:
             return None
         if given:
@@ -406,9 +414,11 @@ def cut_by_number(holder: Any, layers: str, text: Any, *, kept: tuple[int, int],
         try:
             setattr(place, name, whole[begin:end])
         except AttributeError:
+            if all(kind == whole[0] for kind in whole):
+                continue  # worked out from the number of layers, which the stage has its own of
             raise ValueError(
-                f"{type(holder).__name__} derives the {name} of its layers from their numbers, so"
-                " hf-pipeline cannot split it"
+                f"{type(place).__name__} does not let {name} be set to that of one stage's layers,"
+                " so hf-pipeline cannot split the model"
             ) from None
 
 
@@ -418,6 +428,8 @@ def found_by_number(forward: Any, layers: str) -> Iterator[tuple[str, str]]:
     `OWN` and `CONFIGURED` are lists of the decoder and its configuration that it indexes,
     `COMPARED` a number of the decoder, each with its name; anything else is an empty word with the
     expression. What is found in arguments that nobody gives here (states of images) is left out.
+    Some of the layers, taken by their numbers (Dory runs those in the middle several times), are
+    such an expression too.
     """
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(forward))))
@@ -426,6 +438,13 @@ def found_by_number(forward: Any, layers: str) -> Iterator[tuple[str, str]]:
     given = {argument.arg for argument in ast.walk(tree) if isinstance(argument, ast.arg)} - {
         "self"
     }
+    for part in ast.walk(tree):
+        if (
+            isinstance(part, ast.Subscript)
+            and ast.unparse(part.value) == f"self.{layers}"
+            and not _is_of_all(part.slice)
+        ):
+            yield "", ast.unparse(part)
     for loop in ast.walk(tree):
         number = _number(loop, layers) if isinstance(loop, ast.For) else ""
         if isinstance(loop, ast.For) and number:
@@ -434,6 +453,17 @@ def found_by_number(forward: Any, layers: str) -> Iterator[tuple[str, str]]:
                     names = {name.id for name in ast.walk(around) if isinstance(name, ast.Name)}
                     if around is line or not names & given:
                         yield _use(node, around)
+
+
+def _is_of_all(index: ast.expr) -> bool:
+    """Return whether layers are taken from the first on, up to a number that is configured."""
+    return (
+        isinstance(index, ast.Slice)
+        and index.lower is None
+        and index.step is None
+        and isinstance(index.upper, ast.Attribute)
+        and ast.unparse(index.upper.value) == CONFIGURED
+    )
 
 
 def _use(node: ast.AST, around: ast.AST) -> tuple[str, str]:

@@ -161,7 +161,7 @@ def test_a_description_is_of_the_files(tmp_path: Path) -> None:
     data = (folder / "model.safetensors").read_bytes()
     assert told["parameters"] * 4 == len(data) - 8 - int.from_bytes(data[:8], "little")
     (folder / "model.safetensors").write_bytes(data[:-4])
-    with pytest.raises(ModelError, match=r"model\.safetensors is truncated: it ends inside "):
+    with pytest.raises(ModelError, match=r"model\.safetensors is truncated: it has \d+ bytes"):
         describe(folder)
     (folder / "model.safetensors").write_bytes(data[:100])
     with pytest.raises(ModelError, match=r"model\.safetensors is not a readable safetensors file"):
