@@ -255,9 +255,9 @@ def test_a_fast_server_is_asked_for_an_answer_that_takes_time(correct: str) -> N
     """`health` makes the answer longer until somebody could wait for it."""
 
     def quick(fields: dict[str, Any]) -> dict[str, Any]:
-        return fields | {"max_tokens": 8} if fields.get("max_tokens") == 160 else fields
+        return fields | {"max_tokens": 8} if fields.get("max_tokens") == 250 else fields
 
     word, fact = found_of("health", correct, ask=quick)
     assert word == "CONFORMS", fact
-    assert "1000 tokens" in fact
+    assert "1500 tokens" in fact
     assert ask("health", correct).word == "CONFORMS"
