@@ -237,6 +237,7 @@ def test_an_answer_that_takes_no_time_is_not_asked_about(name: str) -> None:
     assert max(asked) >= 2000
 
 
+@pytest.mark.slow
 def test_who_waits_for_an_answer_that_comes_at_its_end_is_seen(correct: str) -> None:
     """A server that computes all of an answer before it sends the first event blocks others too."""
 
