@@ -237,6 +237,7 @@ def test_an_answer_that_takes_no_time_is_not_asked_about(name: str) -> None:
     assert max(asked) >= 2000
 
 
+@pytest.mark.slow
 def test_who_waits_for_an_answer_that_comes_at_its_end_is_seen(correct: str) -> None:
     """A server that computes all of an answer before it sends the first event blocks others too."""
 
@@ -255,9 +256,9 @@ def test_a_fast_server_is_asked_for_an_answer_that_takes_time(correct: str) -> N
     """`health` makes the answer longer until somebody could wait for it."""
 
     def quick(fields: dict[str, Any]) -> dict[str, Any]:
-        return fields | {"max_tokens": 8} if fields.get("max_tokens") == 160 else fields
+        return fields | {"max_tokens": 8} if fields.get("max_tokens") == 250 else fields
 
     word, fact = found_of("health", correct, ask=quick)
     assert word == "CONFORMS", fact
-    assert "1000 tokens" in fact
+    assert "1500 tokens" in fact
     assert ask("health", correct).word == "CONFORMS"
