@@ -95,7 +95,7 @@ def lost_index(folder: Path) -> None:
     ("damage", "says"),
     [
         (lost_file, "which is missing"),
-        (cut_off, "ends inside d"),
+        (cut_off, "places d up to byte"),
         (cut_off_header, "is not a readable safetensors file"),
         (other_shape, "number of bytes for"),
         (twice, f"in both {HALVES[0]} and model.safetensors|in both model.safetensors and"),

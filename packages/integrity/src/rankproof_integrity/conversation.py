@@ -552,10 +552,10 @@ class Conversation:
         return f" ({joined}, {count} connection{'s' * (count != 1)} so far{trouble})"
 
     def renew(self, *, epoch: int, now: float) -> None:
-        """Begin anew after a problem, with sequences from 0; without one, or where somebody else
-        has begun anew since, nothing is done.
+        """Begin anew, with sequences from 0.
 
-        What had arrived and was not taken is gone.
+        What had arrived and was not taken is gone, and so is what was not acknowledged: whoever
+        flushes it is told.
 
         Args:
             epoch: this node's from now on; where the peer's is new, ours may stay, for the pair of
@@ -565,9 +565,7 @@ class Conversation:
         Raises:
             Misused: the epoch is not greater, though the peer did not begin again.
         """
-        if self.problem is None:
-            return
-        self._ended_by = self.problem
+        self._ended_by = self.problem or self._lost("the conversation was renewed")
         if not isinstance(self.problem, PeerRestarted) or self._next_epoch <= self.peer_epoch:
             if epoch <= self.epoch:
                 raise Misused(
