@@ -85,7 +85,7 @@ def unsplittable(folder: Path, architecture: str) -> str:
             forward = method(classes[kind], "forward")
             if forward is not None and len(given := _parameters(forward)) > 1:
                 return (
-                    f"{holder.name} has {name} ({kind}), whose forward takes {' and '.join(given)};"
+                    f"{holder.name} has {name} ({kind}), whose forward takes {', '.join(given)};"
                     " hf-pipeline splits only decoders whose embeddings take one tensor"
                 )
         elif kind in classes and any(inner in NUMBERS for _, inner in _made(classes[kind])):

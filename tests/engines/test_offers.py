@@ -208,7 +208,7 @@ def test_a_ring_of_one_rank_waits_for_itself() -> None:
             "opt",
             (
                 "has embed_positions (OPTLearnedPositionalEmbedding), whose forward takes"
-                " attention_mask and "
+                " attention_mask, "
             ),
         ),
         (

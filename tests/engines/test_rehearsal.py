@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -296,6 +298,61 @@ def test_chunks_are_refused_of_a_model_that_begins_anew_with_each(
 
 def asked() -> dict[str, Any]:
     return {"prompts": [list(range(20, 29))], "max_new_tokens": 2, "prefill_chunk": 8}
+
+
+# What transformers 5.24.0 does in DeepSeek-V4's constructors and in Dory's forward pass.
+ALTERED = """
+import copy, json, sys
+sys.path.insert(0, sys.argv[1])
+from inference_inside import rehearsal
+from transformers.models.llama import modeling_llama
+kind = modeling_llama.LlamaMLP
+made, ran = kind.__init__, kind.forward
+def converted(self, config):
+    made(self, config)
+    self.float()
+def copied(self, state):
+    return ran(self, copy.deepcopy(state))
+kind.__init__, kind.forward = converted, copied
+print(json.dumps(rehearsal.complaints(json.load(sys.stdin))))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("engine", "size"), [("hf-single", 1), ("hf-tensor", 2)])
+def test_what_only_tensors_without_numbers_cannot_do_is_no_complaint(
+    engine: str, size: int, tmp_path: Path
+) -> None:
+    """Modules that are converted in a constructor, and tensors that are copied: a rank does both,
+    and the rehearsal said that transformers fails on the model.
+    """
+    pytest.importorskip("transformers")
+    folder = str(write("llama", tmp_path / "model"))
+    question = {"engine": engine, "folder": folder, "dtype": "float32", "sizes": [size]}
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", ALTERED, str(rehearsal.INSIDE.parent)],
+        input=json.dumps(question),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    complaints = json.loads(done.stdout.rstrip("\n").rpartition("\n")[2])
+    assert complaints == dict.fromkeys(complaints)
+
+
+@pytest.mark.slow
+def test_a_prompt_in_chunks_is_not_refused_for_what_is_not_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A model that asks for numbers says nothing of chunks, which were refused."""
+    pytest.importorskip("torch")
+    rehearsed: Any = importlib.import_module("harness.engines.inference_inside.rehearsal_hf")
+
+    def loaded(*_given: Any, **_named: Any) -> Any:
+        raise rehearsed.fake_tensor.UnsupportedOperatorException("aten.item")
+
+    monkeypatch.setattr(rehearsed, "_loaded", loaded)
+    rehearsed.in_chunks("nowhere", dtype="float32")
 
 
 @pytest.mark.whole

@@ -81,10 +81,13 @@ def in_chunks(folder: str, *, dtype: str) -> None:
     Raises:
         Forgetful: less than what it reads a single token after.
     """
-    with fake_tensor.FakeTensorMode(allow_non_fake_inputs=True):
-        engine = _loaded(folder, "single", rank=0, size=1, dtype=dtype)
-        with ChunkOrigins(engine.layers) as followed:
-            _steps(engine, followed)
+    try:
+        with fake_tensor.FakeTensorMode(allow_non_fake_inputs=True):
+            engine = _loaded(folder, "single", rank=0, size=1, dtype=dtype)
+            with ChunkOrigins(engine.layers) as followed:
+                _steps(engine, followed)
+    except UNKNOWN:
+        return
     followed.demand_memory()
 
 
@@ -122,8 +125,9 @@ def _loaded(
     import transformers
 
     stages.read = _read
-    # Dory copies what its cache has for a layer.
+    # Dory copies what its cache has for a layer; DeepSeek-V4's constructors convert modules.
     fake_tensor.FakeTensor.__deepcopy__ = _copied  # type: ignore[method-assign]
+    nn.Module._apply = _converted  # type: ignore[method-assign]  # noqa: SLF001
     auto: Any = transformers.AutoModelForCausalLM
     auto.from_pretrained = _loader(auto)
     still = Still(distributed, rank=rank, size=size)
@@ -164,6 +168,24 @@ def _copied(tensor: Tensor, memo: dict[int, Any]) -> Tensor:
     copy = tensor.clone()
     memo[id(tensor)] = copy
     return copy
+
+
+def _converted(
+    module: nn.Module, function: Callable[[Tensor], Tensor], recurse: bool = True
+) -> nn.Module:
+    """Convert a module's tensors, as `nn.Module._apply` does; torch's own swaps what two tensors
+    are, which it cannot do with those without numbers.
+    """
+    for inner in module.children() if recurse else ():
+        _converted(inner, function)
+    for name, value in module.named_parameters(recurse=False):
+        with torch.no_grad():
+            converted = function(value)
+        if converted is not value:
+            setattr(module, name, nn.Parameter(converted, requires_grad=value.requires_grad))
+    for name, buffer in module.named_buffers(recurse=False):
+        setattr(module, name, function(buffer))
+    return module
 
 
 def _loader(auto: Any) -> Callable[..., Any]:
